@@ -1,0 +1,45 @@
+# The verbs of this project; continuous integration runs the same ones.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: help build demo test test-full lint bench sabotage setup go-present
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+
+build: go-present ## the static binary, bin/holdfast
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/holdfast ./cmd/holdfast
+
+demo: go-present ## Holdfast before a Django app, with a page that shows what lanes do
+	@scripts/setup.sh demo
+	@$(MAKE) --no-print-directory build
+	@exec scripts/demo.sh
+
+setup: ## install what the tests need besides Go
+	@scripts/setup.sh
+
+test: go-present setup ## all tests, with the race detector
+	@scripts/test.sh -race -timeout 15m
+
+test-full: go-present setup ## the same and the long ones, nothing from the cache
+	@HOLDFAST_FULL=1 scripts/test.sh -race -count=1 -timeout 60m
+
+# Staticcheck is compiled by the Go version that go.mod asks for: compiled by an
+# older one it refuses the module.
+lint: go-present ## gofmt, go vet, staticcheck
+	@unformatted=$$(gofmt -l .); if [[ -n $$unformatted ]]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	GOTOOLCHAIN=$$(go env GOVERSION) go run $(STATICCHECK) ./...
+
+bench: go-present ## measure, and print a table
+	go run ./bench
+
+sabotage: go-present setup ## break one rule at a time; the named test must fail
+	go run ./testdata/sabotage
+
+go-present:
+	@scripts/go-present.sh

@@ -1,0 +1,186 @@
+// Bench runs Holdfast beside its peers and prints what each costs.
+//
+//	go run ./bench                        all benchmarks
+//	go run ./bench proxied                one of them
+//	go run ./bench isolation --rounds 5 --seconds 10
+//	go run ./bench proxied --only haproxy,holdfast --json >figures.json
+//
+//	proxied    CPU time per proxied request, beside HAProxy, nginx and a bare forwarder
+//	isolation  a fast view's latency while a slow view of the same app is busy
+//
+// It builds bin/holdfast from the source it stands in, starts every peer on
+// free ports of 127.0.0.1 with a configuration of its own, gives each its turn
+// in every round, and ends what it started. haproxy, nginx, wrk and, for
+// isolation, gunicorn with Django have to be installed; a peer that is not is a
+// row that says so. Exit 1 if any row is invalid: a peer that failed, or a
+// single request that was not answered as it should be.
+//
+// Figures are only as good as the machine was quiet. How much other work it did
+// is printed with them. How each benchmark is made fair is in its README.md.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"holdfast/bench/isolation"
+	"holdfast/bench/peer"
+	"holdfast/bench/proxied"
+)
+
+type report interface {
+	Print(io.Writer)
+	Valid() bool
+}
+
+type benchmark struct {
+	name string
+	rows []string // what --only may name
+	run  func(context.Context, *peer.Bench) (report, error)
+}
+
+var errInvalid = errors.New("not every row is valid")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	bench, err := peer.New(stderr)
+	if err != nil {
+		return err
+	}
+	defer bench.Close()
+	chosen, asJSON, err := choose(args, bench, stderr)
+	if err != nil {
+		return err
+	}
+	reports, valid := map[string]report{}, true
+	for _, b := range chosen {
+		r, err := b.run(ctx, bench)
+		bench.StopAll()
+		if err != nil {
+			return fmt.Errorf("%s: %w", b.name, err)
+		}
+		reports[b.name] = r
+		valid = valid && r.Valid()
+	}
+	if err := printAll(stdout, bench.Environment(), chosen, reports, asJSON); err != nil {
+		return err
+	}
+	if !valid {
+		return errInvalid
+	}
+	return nil
+}
+
+// choose reads the command line: names of benchmarks, then flags.
+func choose(args []string, bench *peer.Bench, stderr io.Writer) (chosen []benchmark, asJSON bool, err error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.IntVar(&bench.Rounds, "rounds", 0, "`rounds` that count; 0: the benchmark's default")
+	flags.Float64Var(&bench.Seconds, "seconds", 0, "`length` of one measured round; 0: the benchmark's default")
+	flags.BoolVar(&asJSON, "json", false, "print everything measured, round by round, as one JSON document")
+	only := flags.String("only", "", "`rows` to run, separated by commas; empty: all")
+	all := benchmarks(flags)
+
+	names := args
+	for i, arg := range args {
+		if strings.HasPrefix(arg, "-") {
+			names = args[:i]
+			break
+		}
+	}
+	if err := flags.Parse(args[len(names):]); err != nil {
+		return nil, false, err
+	}
+	if flags.NArg() > 0 {
+		return nil, false, fmt.Errorf("%q: names of benchmarks come before flags", flags.Arg(0))
+	}
+	if len(names) == 0 {
+		chosen = all
+	}
+	for _, name := range names {
+		at := slices.IndexFunc(all, func(b benchmark) bool { return b.name == name })
+		if at < 0 {
+			return nil, false, fmt.Errorf("no benchmark %q; there are: %s", name, namesOf(all))
+		}
+		chosen = append(chosen, all[at])
+	}
+	if *only != "" {
+		bench.Only = strings.Split(*only, ",")
+		chosen, err = withRows(chosen, bench.Only)
+	}
+	return chosen, asJSON, err
+}
+
+func namesOf(all []benchmark) string {
+	var names []string
+	for _, b := range all {
+		names = append(names, b.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// withRows leaves out the benchmarks that have none of the rows. A row that no
+// benchmark has is a mistake, not an empty table.
+func withRows(chosen []benchmark, only []string) ([]benchmark, error) {
+	var known []string
+	for _, b := range chosen {
+		known = append(known, b.rows...)
+	}
+	for _, row := range only {
+		if !slices.Contains(known, row) {
+			return nil, fmt.Errorf("no row %q; there are: %s", row, strings.Join(known, ", "))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(chosen), func(b benchmark) bool {
+		return !slices.ContainsFunc(b.rows, func(row string) bool { return slices.Contains(only, row) })
+	}), nil
+}
+
+// benchmarks is the list of all, with their flags declared.
+func benchmarks(flags *flag.FlagSet) []benchmark {
+	var cost proxied.Benchmark
+	var lanes isolation.Benchmark
+	cost.Flags(flags)
+	lanes.Flags(flags)
+	return []benchmark{
+		{"proxied", proxied.Rows(), func(ctx context.Context, bench *peer.Bench) (report, error) { return cost.Run(ctx, bench) }},
+		{"isolation", isolation.Rows(), func(ctx context.Context, bench *peer.Bench) (report, error) { return lanes.Run(ctx, bench) }},
+	}
+}
+
+func printAll(w io.Writer, environment peer.Environment, chosen []benchmark, reports map[string]report, asJSON bool) error {
+	if asJSON {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(struct {
+			Environment peer.Environment  `json:"environment"`
+			Reports     map[string]report `json:"reports"`
+		}{environment, reports})
+	}
+	environment.Print(w)
+	for _, b := range chosen {
+		fmt.Fprintln(w)
+		reports[b.name].Print(w)
+	}
+	return nil
+}

@@ -1,0 +1,481 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"holdfast/internal/http1"
+	"holdfast/lanes"
+)
+
+const (
+	firstReadBytes = 4 << 10
+	lingerBytes    = 1 << 20         // read and thrown away behind a refusal
+	lingerTime     = 2 * time.Second // and for how long
+)
+
+// clientConn is a client's connection: the buffer, the clock and the strict
+// check. At first fasthttp reads from it, through Read; once taken over, serve
+// does everything.
+type clientConn struct {
+	// fixed
+	net.Conn
+	server   *Server
+	clientIP string // "" on a unix socket
+	near     bool   // from this machine
+	ctx      context.Context
+	cancel   context.CancelFunc
+	closing  sync.Once
+
+	// of the goroutine that serves
+	buf       []byte
+	r, w      int // what was read and not used yet
+	headEnd   int // nothing before it is overwritten while its request lasts
+	req       request
+	head      []byte // the request head for the app
+	out       []byte // small writes
+	requestID []byte
+	shown     []byte  // what is left of the head that fasthttp is shown
+	answer    *answer // what fasthttp is to write; nil: take over
+	taken     bool
+	ticket    uint64 // of the watch
+	readBy    time.Time
+	writeBy   time.Time
+
+	mu       sync.Mutex
+	exchange *lanes.Exchange // running for this client
+	fin      bool            // the client has closed its side
+	left     bool            // the client is gone: reset, or cut by us
+	endless  bool            // the exchange's answer is a stream: FIN is leaving
+	idle     bool            // waiting for a request's first byte
+}
+
+func newClientConn(s *Server, nc net.Conn) *clientConn {
+	c := &clientConn{Conn: nc, server: s}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	switch addr := nc.RemoteAddr().(type) {
+	case *net.TCPAddr:
+		c.clientIP = addr.IP.String()
+		c.near = addr.IP.IsLoopback()
+	default:
+		c.near = true
+	}
+	s.add(c)
+	return c
+}
+
+func (c *clientConn) localHost() string {
+	if addr, ok := c.Conn.LocalAddr().(*net.TCPAddr); ok {
+		return addr.String()
+	}
+	return "localhost"
+}
+
+// SetDeadline does nothing: the clock is this connection's own.
+func (c *clientConn) SetDeadline(time.Time) error { return nil }
+
+// SetReadDeadline does nothing.
+func (c *clientConn) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline does nothing.
+func (c *clientConn) SetWriteDeadline(time.Time) error { return nil }
+
+// Close ends the connection. It may be called more than once.
+func (c *clientConn) Close() (err error) {
+	c.closing.Do(func() {
+		if c.taken {
+			c.server.watch.remove(c.ticket)
+		}
+		c.cancel()
+		err = c.Conn.Close()
+		c.server.remove(c)
+	})
+	return err
+}
+
+// The heads that fasthttp is shown: what its answer depends on, and no more.
+var (
+	shownGET       = []byte("GET / HTTP/1.1\r\nHost: holdfast\r\n\r\n")
+	shownHEAD      = []byte("HEAD / HTTP/1.1\r\nHost: holdfast\r\n\r\n")
+	shownGETClose  = []byte("GET / HTTP/1.1\r\nHost: holdfast\r\nConnection: close\r\n\r\n")
+	shownHEADClose = []byte("HEAD / HTTP/1.1\r\nHost: holdfast\r\nConnection: close\r\n\r\n")
+)
+
+// Read is what fasthttp reads: for each whole, checked head one of the
+// constant heads, and io.EOF when the connection is over; everything that
+// there is to say to the client then has been said.
+func (c *clientConn) Read(p []byte) (int, error) {
+	if len(c.shown) == 0 {
+		if err := c.readHead(); err != nil {
+			c.end(err)
+			return 0, io.EOF
+		}
+		c.show()
+	}
+	n := copy(p, c.shown)
+	c.shown = c.shown[n:]
+	return n, nil
+}
+
+// show decides what fasthttp is to do with the request just read.
+func (c *clientConn) show() {
+	c.answer = nil
+	c.shown = shownGET
+	r := &c.req
+	if (!r.isGET() && !r.isHEAD()) || r.minor == 0 || r.hasBody() || r.expect {
+		return
+	}
+	rt := c.server.routes.Load().find(r.target)
+	if rt == nil || rt.Lane != nil {
+		return
+	}
+	c.answer = c.local(rt)
+	switch keep := r.keepAlive && !c.server.draining.Load(); {
+	case r.isHEAD() && keep:
+		c.shown = shownHEAD
+	case r.isHEAD():
+		c.shown = shownHEADClose
+	case !keep:
+		c.shown = shownGETClose
+	}
+}
+
+// takeOver is fasthttp's hijack handler. The connection is served by a
+// goroutine of ours, because fasthttp's keeps its request context.
+func (c *clientConn) takeOver(net.Conn) {
+	c.taken = true
+	c.ticket = c.server.watch.add(c)
+	go c.serve()
+}
+
+// serve serves the connection to its end. The first head is read already.
+func (c *clientConn) serve() {
+	defer c.Close()
+	for {
+		keep, err := c.handle()
+		if err == nil && !keep {
+			c.endAfterAnswer()
+			return
+		}
+		if err == nil {
+			err = c.readHead()
+		}
+		if err != nil {
+			c.end(err)
+			return
+		}
+	}
+}
+
+// handle answers the request whose head was read. keep: another may follow.
+func (c *clientConn) handle() (keep bool, err error) {
+	rt := c.server.routes.Load().find(c.req.target)
+	switch {
+	case rt == nil:
+		return c.refuse(&fault{reason: reasonNoRoute, text: "no route of the configuration takes this path"})
+	case rt.Lane != nil:
+		return c.forward(rt)
+	}
+	if err := c.skipBody(); err != nil {
+		return false, err
+	}
+	keep = c.keepAlive()
+	return keep, c.write(c.local(rt).append(c.out[:0], c.req.isHEAD(), keep, c.req.minor == 0))
+}
+
+// keepAlive reports whether the connection goes on after the present answer.
+func (c *clientConn) keepAlive() bool { return c.req.keepAlive && !c.server.draining.Load() }
+
+// refuse answers with a fault that was found at the head. The body is read
+// and checked first, and thrown away; a client that asks whether to send it
+// is told not to.
+func (c *clientConn) refuse(f *fault) (keep bool, err error) {
+	if c.req.expect && c.req.hasBody() {
+		return false, f
+	}
+	if err := c.skipBody(); err != nil {
+		return false, err
+	}
+	return c.answerFault(f)
+}
+
+// answerFault answers with a fault and goes on.
+func (c *clientConn) answerFault(f *fault) (keep bool, err error) {
+	c.logFault(f)
+	keep = c.keepAlive()
+	return keep, c.write(f.answer().append(c.out[:0], c.req.isHEAD(), keep, c.req.minor == 0))
+}
+
+// readHead reads the next request's head into c.req. Its errors are a *fault
+// (to be answered, then closed) or anything else (closed without an answer).
+func (c *clientConn) readHead() error {
+	c.r, c.w = 0, copy(c.buf, c.buf[c.r:c.w])
+	if c.w == 0 && len(c.buf) > firstReadBytes {
+		c.buf = nil // what a large body needed is not kept for an idle connection
+	}
+	c.req = request{fields: c.req.fields[:0], length: -1}
+	var p headProgress
+	for {
+		if c.w > c.r {
+			if done, f := c.parseHead(&p); f != nil {
+				return f
+			} else if done {
+				return nil
+			}
+			if c.w-c.r >= c.server.cfg.HeaderBytes {
+				return c.headTooLarge(p)
+			}
+		}
+		if err := c.fillHead(); err != nil {
+			if err == io.EOF && c.w > c.r {
+				return badRequest("the request ends in the middle of its head")
+			}
+			return err
+		}
+	}
+}
+
+// headProgress is how far a head was looked at.
+type headProgress struct {
+	blank   bool // an empty line before it was passed (RFC 9112 §2.2)
+	scanned int  // offset from c.r
+	line    int  // the length of the request line with its CRLF; 0: not whole yet
+}
+
+// parseHead parses as much of the head as is there. A line is judged when it
+// is whole, not when the head is: what can never become a request need not
+// be waited for.
+func (c *clientConn) parseHead(p *headProgress) (done bool, f *fault) {
+	end, next, err := http1.ScanHead(c.buf[c.r:c.w], p.scanned)
+	if err != nil {
+		return false, badRequest("the head is malformed: " + err.Error())
+	}
+	p.scanned = next
+	if next == 0 {
+		return false, nil
+	}
+	if p.line == 0 {
+		if c.buf[c.r] == '\r' && c.buf[c.r+1] == '\n' { // an empty line in front
+			if p.blank {
+				return false, badRequest("there is more than one empty line before the request")
+			}
+			p.blank, p.scanned = true, 0
+			c.r += 2
+			return c.parseHead(p)
+		}
+		p.line = bytes.IndexByte(c.buf[c.r:c.w], '\n') + 1
+		if f := c.req.parseRequestLine(c.buf[c.r : c.r+p.line-2]); f != nil {
+			return false, f
+		}
+	}
+	if end == 0 {
+		return false, nil
+	}
+	if end > c.server.cfg.HeaderBytes {
+		return false, c.headTooLarge(*p)
+	}
+	fields := c.buf[c.r+p.line : c.r+end]
+	c.r += end
+	c.headEnd = c.r
+	return true, c.req.parseFields(fields)
+}
+
+func (c *clientConn) headTooLarge(p headProgress) *fault {
+	if p.line == 0 || p.line > c.server.cfg.HeaderBytes {
+		return &fault{reason: reasonURITooLong, text: "the request line is larger than limits.header_bytes"}
+	}
+	return &fault{reason: reasonHeadersTooLarge, text: "the head is larger than limits.header_bytes"}
+}
+
+// fillHead reads once. It waits IdleTimeout for a head's first byte and
+// HeaderTimeout from there.
+func (c *clientConn) fillHead() error {
+	if c.w == len(c.buf) {
+		grown := make([]byte, min(max(2*len(c.buf), firstReadBytes), c.server.cfg.HeaderBytes))
+		c.w = copy(grown, c.buf[c.r:c.w])
+		c.r = 0
+		c.buf = grown
+	}
+	if c.w > c.r {
+		// The clock of a partial head is not moved by further bytes.
+		if by := time.Now().Add(c.server.cfg.HeaderTimeout); c.readBy.After(by) || c.readBy.IsZero() {
+			c.setReadBy(by)
+		}
+		return c.fill()
+	}
+	if !c.setIdle(true) {
+		return io.EOF
+	}
+	err := c.fill()
+	c.setIdle(false)
+	return err
+}
+
+// setIdle marks the wait for a request; false: draining, there is none.
+func (c *clientConn) setIdle(idle bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idle = idle; idle {
+		if c.server.draining.Load() {
+			return false
+		}
+		c.extendRead(c.server.cfg.IdleTimeout)
+	}
+	return true
+}
+
+// drain ends the connection if it is idle; otherwise after its answer.
+func (c *clientConn) drain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idle {
+		c.Conn.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// interrupt cuts the connection.
+func (c *clientConn) interrupt() {
+	c.hangUp(true)
+	c.Conn.SetDeadline(time.Unix(1, 0))
+}
+
+// hangUp is called by the watch: the client has closed its side, or is gone.
+func (c *clientConn) hangUp(gone bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fin = true
+	c.left = c.left || gone
+	c.cancel() // of a wait for a slot
+	if c.exchange != nil && (c.left || c.endless) {
+		c.exchange.Interrupt()
+	}
+}
+
+// attach makes the client's leaving end the exchange's reads, until detach.
+func (c *clientConn) attach(ex *lanes.Exchange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.exchange, c.endless = ex, false
+	if c.left {
+		ex.Interrupt()
+	}
+}
+
+// attachEndless makes a closed side count as leaving, too.
+func (c *clientConn) attachEndless() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endless = true
+	if c.fin {
+		c.exchange.Interrupt()
+	}
+}
+
+func (c *clientConn) detach() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.exchange = nil
+}
+
+// fill reads once into the buffer.
+func (c *clientConn) fill() error {
+	n, err := c.Conn.Read(c.buf[c.w:])
+	c.w += n
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+// extendRead moves the read deadline to d from now, unless it is near enough.
+func (c *clientConn) extendRead(d time.Duration) {
+	at := time.Now().Add(d)
+	if stale := at.Sub(c.readBy); stale < 0 || stale > min(time.Second, d/8) {
+		c.setReadBy(at)
+	}
+}
+
+func (c *clientConn) setReadBy(at time.Time) {
+	c.readBy = at
+	c.Conn.SetReadDeadline(at)
+}
+
+// extendWrite moves the write deadline to d from now, unless it is near enough.
+func (c *clientConn) extendWrite(d time.Duration) {
+	at := time.Now().Add(d)
+	if stale := at.Sub(c.writeBy); stale < 0 || stale > min(time.Second, d/8) {
+		c.writeBy = at
+		c.Conn.SetWriteDeadline(at)
+	}
+}
+
+// write writes b, which becomes the connection's buffer for small writes. An
+// error is errLeft: the client does not take it.
+func (c *clientConn) write(b []byte) error {
+	c.extendWrite(c.server.cfg.BodyTimeout)
+	if cap(b) <= outBytes {
+		c.out = b
+	}
+	if _, err := c.Conn.Write(b); err != nil {
+		return errLeft
+	}
+	return nil
+}
+
+// Write is fasthttp's.
+func (c *clientConn) Write(p []byte) (int, error) {
+	c.extendWrite(c.server.cfg.BodyTimeout)
+	return c.Conn.Write(p)
+}
+
+// end ends a connection that cannot go on: a fault is answered first.
+func (c *clientConn) end(err error) {
+	var f *fault
+	if errors.As(err, &f) {
+		c.logFault(f)
+		if c.write(f.answer().append(c.out[:0], c.req.isHEAD(), false, false)) == nil {
+			c.linger()
+		}
+	}
+	c.Close()
+}
+
+// endAfterAnswer closes after the last answer. What the client sent behind
+// its last request would turn the close into a reset, which can eat the answer.
+func (c *clientConn) endAfterAnswer() {
+	if c.r < c.w || c.req.hasBody() || c.req.expect {
+		c.linger()
+	}
+}
+
+// linger closes our side and reads the client's for a moment.
+func (c *clientConn) linger() {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
+	io.CopyN(io.Discard, onlyReader{c.Conn}, lingerBytes)
+}
+
+// onlyReader hides everything but Read, so that io.CopyN uses no splice.
+type onlyReader struct{ r io.Reader }
+
+func (o onlyReader) Read(p []byte) (int, error) { return o.r.Read(p) }
+
+// cut ends the connection with a reset: what was sent is not whole, and must
+// not look as if it were.
+func (c *clientConn) cut() {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	c.Close()
+}
+
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }

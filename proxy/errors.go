@@ -1,0 +1,120 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"holdfast/lanes"
+	"holdfast/upstream"
+)
+
+// The reasons of the answers that the proxy makes itself: a closed list, the
+// same words in the answer, the log and the metrics.
+const (
+	reasonBadRequest          = "bad_request"
+	reasonNoRoute             = "no_route"
+	reasonMethodNotAllowed    = "method_not_allowed"
+	reasonBodyTimeout         = "body_timeout"
+	reasonStreamRefused       = "stream_refused"
+	reasonBodyTooLarge        = "body_too_large"
+	reasonURITooLong          = "uri_too_long"
+	reasonExpectationFailed   = "expectation_failed"
+	reasonMisdirected         = "misdirected"
+	reasonHeadersTooLarge     = "headers_too_large"
+	reasonInternal            = "internal"
+	reasonNotImplemented      = "not_implemented"
+	reasonUpstreamError       = "upstream_error"
+	reasonLaneFull            = string(lanes.LaneFull)
+	reasonLaneTimeout         = string(lanes.LaneTimeout)
+	reasonUpstreamDown        = string(lanes.UpstreamDown)
+	reasonDraining            = string(lanes.Draining)
+	reasonUpstreamTimeout     = "upstream_timeout"
+	reasonVersionNotSupported = "version_not_supported"
+)
+
+// statusOf is the one table from reason to status.
+var statusOf = map[string]int{
+	reasonBadRequest:          http.StatusBadRequest,
+	reasonNoRoute:             http.StatusNotFound,
+	reasonMethodNotAllowed:    http.StatusMethodNotAllowed,
+	reasonBodyTimeout:         http.StatusRequestTimeout,
+	reasonStreamRefused:       http.StatusConflict,
+	reasonBodyTooLarge:        http.StatusRequestEntityTooLarge,
+	reasonURITooLong:          http.StatusRequestURITooLong,
+	reasonExpectationFailed:   http.StatusExpectationFailed,
+	reasonMisdirected:         http.StatusMisdirectedRequest,
+	reasonHeadersTooLarge:     http.StatusRequestHeaderFieldsTooLarge,
+	reasonInternal:            http.StatusInternalServerError,
+	reasonNotImplemented:      http.StatusNotImplemented,
+	reasonUpstreamError:       http.StatusBadGateway,
+	reasonLaneFull:            http.StatusServiceUnavailable,
+	reasonLaneTimeout:         http.StatusServiceUnavailable,
+	reasonUpstreamDown:        http.StatusServiceUnavailable,
+	reasonDraining:            http.StatusServiceUnavailable,
+	reasonUpstreamTimeout:     http.StatusGatewayTimeout,
+	reasonVersionNotSupported: http.StatusHTTPVersionNotSupported,
+}
+
+// allowAny is the Allow of a method refused everywhere.
+const allowAny = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+
+// fault is a request that the proxy answers itself, with a reason.
+type fault struct {
+	reason string
+	text   string // one sentence for the client: what is wrong, and the way out
+	allow  string // the Allow field of a 405
+	lane   string // for the log
+	cause  error  // for the log; not shown to the client
+}
+
+func (f *fault) Error() string { return f.reason + ": " + f.text }
+
+// errLeft: the client is gone; there is nobody to answer.
+var errLeft = errors.New("the client left")
+
+// faultOf turns an error of lanes or upstream into the answer to make.
+// errLeft comes out where the client left meanwhile.
+func faultOf(err error, lane string) error {
+	var refusal *lanes.Refusal
+	switch {
+	case errors.As(err, &refusal):
+		return &fault{reason: string(refusal.Reason), text: refusal.Text, lane: lane}
+	case errors.Is(err, context.Canceled), errors.Is(err, upstream.ErrInterrupted):
+		return errLeft
+	case errors.Is(err, upstream.ErrTimeout):
+		return &fault{reason: reasonUpstreamTimeout, lane: lane, cause: err,
+			text: "the app did not answer within response_timeout; raise lanes." + lane + ".response_timeout or make the view faster"}
+	default:
+		return &fault{reason: reasonUpstreamError, lane: lane, cause: err, text: "the app's answer could not be used"}
+	}
+}
+
+// problem is RFC 9457's object, with our reason.
+type problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Reason string `json:"reason"`
+	Detail string `json:"detail"`
+}
+
+// answer renders a fault as application/problem+json (RFC 9457).
+func (f *fault) answer() *answer {
+	status := statusOf[f.reason]
+	a := &answer{status: status, reason: f.reason, fields: []string{
+		"Content-Type", "application/problem+json",
+		"Cache-Control", "no-store",
+		"Holdfast-Reason", f.reason,
+	}}
+	if f.allow != "" {
+		a.fields = append(a.fields, "Allow", f.allow)
+	}
+	if status == http.StatusServiceUnavailable {
+		a.fields = append(a.fields, "Retry-After", "1")
+	}
+	a.body, _ = json.Marshal(problem{"about:blank", http.StatusText(status), status, f.reason, f.text})
+	a.body = append(a.body, '\n')
+	return a
+}

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Makes sure of what the tests (or only the demo) need besides Go, and installs
+# what is missing where it can: on Debian and its kin, as root.
+#
+#   scripts/setup.sh          all that the tests need
+#   scripts/setup.sh demo     only what the demo needs
+set -euo pipefail
+
+python=${PYTHON:-/usr/bin/python3}
+
+imports() { "$python" -c "import $1" 2>/dev/null; }
+has_gunicorn() { imports gunicorn && [[ -x /usr/bin/gunicorn || -n ${PYTHON:-} ]]; }
+# The race detector is linked with cgo.
+has_c() { command -v "${CC:-gcc}" >/dev/null && [[ -e /usr/include/stdlib.h ]]; }
+
+missing=()
+needs() { # needs PACKAGE CHECK...
+  local package=$1
+  shift
+  "$@" || missing+=("$package")
+}
+
+check() {
+  missing=()
+  needs python3-django imports django
+  needs gunicorn has_gunicorn
+  if [[ ${1:-} != demo ]]; then
+    needs python3-flask imports flask
+    needs python3-uvicorn imports uvicorn
+    needs gcc has_c
+    needs libc6-dev has_c
+  fi
+}
+
+check "$@"
+if ((${#missing[@]} == 0)); then
+  exit 0
+fi
+
+if [[ -e /etc/debian_version ]] && command -v apt-get >/dev/null && ((EUID == 0)); then
+  echo "setup: installing ${missing[*]}"
+  apt-get update
+  DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+  check "$@"
+  if ((${#missing[@]} == 0)); then
+    exit 0
+  fi
+  echo "setup: still missing for $python after the installation: ${missing[*]}" >&2
+  exit 1
+fi
+
+{
+  echo "setup: missing: ${missing[*]}"
+  if [[ -e /etc/debian_version ]]; then
+    echo "Install them with: sudo apt-get update && sudo apt-get install ${missing[*]}"
+  else
+    echo "Those are Debian's names; install your system's packages of the same programs, so that"
+    echo "$python can import them and /usr/bin/gunicorn is there. For the demo alone, a virtual"
+    echo "environment does as well: pip install 'django<5' gunicorn, then PYTHON=path/to/its/python make demo"
+  fi
+} >&2
+exit 1

@@ -1,0 +1,338 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"holdfast/internal/http1"
+)
+
+const (
+	readBytes   = 16 << 10 // a connection's read buffer at first
+	inlineBytes = 64 << 10 // a request up to this is written before its answer is read
+	maxInterim  = 32       // 1xx answers before one exchange's final one
+)
+
+// Conn is one connection to a target and carries one exchange at a time:
+// Send, Head, Read until io.EOF; then, if Reusable, the next Send. It has one
+// owner, who calls all of it but SetReadDeadline and Close; those may come
+// from anywhere.
+type Conn struct {
+	target string
+	nc     net.Conn
+	peek   func() (alive bool)
+
+	buf      []byte // head first, its slices stay good until the next Send
+	r, w     int    // what was read and not yet handed out
+	scanned  int    // ScanHead's place
+	bodyAt   int    // the end of the head: nothing before it is overwritten
+	res      Response
+	chunked  http1.Chunked
+	left     int64
+	done     bool // the whole answer was handed out
+	received bool // a byte of this exchange's answer has come
+	served   int  // exchanges finished
+	usedAt   time.Time
+
+	sending chan error // the writer of a large request; nil when none
+}
+
+func newConn(target string, nc net.Conn) *Conn {
+	return &Conn{target: target, nc: nc, peek: peeker(nc), buf: make([]byte, readBytes)}
+}
+
+// SetReadDeadline bounds the reads of Head and Read; the zero time means no bound.
+func (c *Conn) SetReadDeadline(t time.Time) { c.nc.SetReadDeadline(t) }
+
+// Close ends the connection. A writer still at work is ended first, so that
+// nobody reads the request's body afterwards.
+func (c *Conn) Close() {
+	c.nc.Close()
+	if c.sending != nil {
+		<-c.sending
+		c.sending = nil
+	}
+}
+
+// Served is how many exchanges were finished on c.
+func (c *Conn) Served() int { return c.served }
+
+// UsedAt is when the last exchange on c ended.
+func (c *Conn) UsedAt() time.Time { return c.usedAt }
+
+// Silent reports whether c is open and nothing unasked-for has come on it.
+// Ask before every reuse: an app server closes idle connections when it
+// likes, and some send a 408 first, which must not answer the next request.
+func (c *Conn) Silent() bool { return c.r == c.w && c.peek() }
+
+// Buffered reports whether Read has something to hand out, or to say, without
+// reading from the connection.
+func (c *Conn) Buffered() bool { return c.done || c.r < c.w }
+
+// Received reports whether a byte of the present exchange's answer has come.
+func (c *Conn) Received() bool { return c.received }
+
+func (c *Conn) fail(kind, cause error) error {
+	return &Error{Target: c.target, Sent: true, Kind: kind, Cause: cause}
+}
+
+// Send writes a request: head whole, its empty line included, then body. A
+// request of more than 64 KiB is written while the answer is read, since an
+// app may answer before it has read everything; head and body must then stay
+// as they are until the exchange has ended or c is closed.
+//
+// A failed write is an error only if no byte went out (Sent is false);
+// otherwise the answer may be there all the same, and Head says.
+func (c *Conn) Send(head, body []byte) error {
+	c.r, c.w, c.scanned, c.bodyAt = 0, 0, 0, 0
+	c.left, c.done, c.received = 0, false, false
+	if len(head)+len(body) > inlineBytes {
+		c.sending = make(chan error, 1)
+		go c.sendLarge(head, body)
+		return nil
+	}
+	var n int64
+	var err error
+	if len(body) == 0 {
+		var m int
+		m, err = c.nc.Write(head)
+		n = int64(m)
+	} else {
+		both := net.Buffers{head, body}
+		n, err = both.WriteTo(c.nc)
+	}
+	if err != nil && n == 0 {
+		return &Error{Target: c.target, Kind: ErrClosed, Cause: err}
+	}
+	return nil
+}
+
+// sendLarge ends when everything is written or c is closed.
+func (c *Conn) sendLarge(head, body []byte) {
+	both := net.Buffers{head, body}
+	_, err := both.WriteTo(c.nc)
+	c.sending <- err
+}
+
+// Head reads up to the head of the final answer and returns it. Each interim
+// answer (1xx) on the way is given to interim, unless that is nil. toHEAD
+// says that the request was a HEAD, whose answer has no body. After an
+// ErrTimeout, Head may be called again and goes on where it was.
+func (c *Conn) Head(toHEAD bool, interim func(*Response)) (*Response, error) {
+	for n := 0; ; n++ {
+		if err := c.readHead(toHEAD); err != nil {
+			return nil, err
+		}
+		if c.res.Status >= 200 {
+			break
+		}
+		if c.res.Status == 101 {
+			return nil, c.fail(ErrMalformed, errors.New("it switched protocols (101) on a lane that does not tunnel"))
+		}
+		if n == maxInterim {
+			return nil, c.fail(ErrMalformed, errors.New("it sent too many 1xx answers"))
+		}
+		if interim != nil {
+			interim(&c.res)
+		}
+	}
+	c.bodyAt = c.r
+	c.left = c.res.Length
+	switch c.res.Framing {
+	case FramingNone:
+		c.done = true
+	case FramingLength:
+		c.done = c.left == 0
+	case FramingChunked:
+		c.chunked.Reset()
+	}
+	if c.done {
+		c.finish()
+	}
+	return &c.res, nil
+}
+
+// readHead reads one head, of a final or an interim answer, into c.res.
+func (c *Conn) readHead(toHEAD bool) error {
+	for {
+		end, next, err := http1.ScanHead(c.buf[c.r:c.w], c.scanned)
+		if err != nil {
+			return c.fail(ErrMalformed, err)
+		}
+		c.scanned = next
+		if end > 0 {
+			head := c.buf[c.r : c.r+end]
+			c.r, c.scanned = c.r+end, 0
+			c.res = Response{Fields: c.res.Fields[:0]}
+			if err := c.res.parse(head, toHEAD); err != nil {
+				return c.fail(ErrMalformed, err)
+			}
+			return nil
+		}
+		if c.w-c.r >= maxResponseHead {
+			return c.fail(ErrMalformed, errors.New("its head is over 64 KiB"))
+		}
+		if err := c.fill(); err != nil {
+			return err
+		}
+	}
+}
+
+// fill reads once into the buffer, behind what is there.
+func (c *Conn) fill() error {
+	if c.bodyAt > 0 && c.r == c.w {
+		c.r, c.w = c.bodyAt, c.bodyAt
+	}
+	if len(c.buf)-c.w < 1<<10 {
+		// A new array, so that slices of the head stay good.
+		grown := make([]byte, 2*len(c.buf))
+		copy(grown, c.buf[:c.w])
+		c.buf = grown
+	}
+	n, err := c.nc.Read(c.buf[c.w:])
+	c.w += n
+	return c.readError(n, err)
+}
+
+// readError says what a read's error means; nil if it read something.
+func (c *Conn) readError(n int, err error) error {
+	if n > 0 {
+		c.received = true
+		return nil
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return c.fail(ErrTimeout, nil)
+	case errors.Is(err, net.ErrClosed):
+		return c.fail(ErrInterrupted, nil)
+	case !c.received:
+		return c.fail(ErrClosed, err)
+	}
+	return c.fail(ErrTruncated, err)
+}
+
+// Read hands out the answer's body, without its framing; io.EOF comes with or
+// after the last byte. It blocks only while it has nothing to hand out.
+func (c *Conn) Read(p []byte) (n int, err error) {
+	if c.done {
+		return 0, io.EOF
+	}
+	if c.res.Framing == FramingChunked {
+		n, err = c.readChunked(p)
+	} else {
+		n, err = c.readPlain(p)
+	}
+	if err == nil && c.done {
+		c.finish()
+		err = io.EOF
+	}
+	return n, err
+}
+
+func (c *Conn) readPlain(p []byte) (n int, err error) {
+	if c.res.Framing == FramingLength && int64(len(p)) > c.left {
+		p = p[:c.left]
+	}
+	if c.r < c.w {
+		n = copy(p, c.buf[c.r:c.w])
+		c.r += n
+	} else {
+		n, err = c.nc.Read(p)
+		if n == 0 && err == io.EOF && c.res.Framing == FramingClose {
+			c.done = true
+			return 0, nil
+		}
+		if err = c.readError(n, err); err != nil {
+			return n, err
+		}
+	}
+	if c.res.Framing == FramingLength {
+		c.left -= int64(n)
+		c.done = c.left == 0
+	}
+	return n, nil
+}
+
+func (c *Conn) readChunked(p []byte) (n int, err error) {
+	for n < len(p) && !c.done {
+		if c.r == c.w {
+			if n > 0 {
+				return n, nil
+			}
+			if err := c.fill(); err != nil {
+				return 0, err
+			}
+		}
+		in := c.buf[c.r:c.w]
+		if room := len(p) - n; len(in) > room {
+			in = in[:room]
+		}
+		used, data, done, err := c.chunked.Next(in)
+		if err != nil {
+			return n, c.fail(ErrMalformed, err)
+		}
+		c.r += used
+		n += copy(p[n:], data)
+		c.done = done
+	}
+	return n, nil
+}
+
+func (c *Conn) finish() {
+	c.served++
+	c.usedAt = time.Now()
+}
+
+// Finished reports whether the whole answer was read.
+func (c *Conn) Finished() bool { return c.done }
+
+// Reusable reports whether another exchange may follow: exactly one whole
+// answer was read, nothing is behind it, the upstream offered to keep the
+// connection, and the request went out whole.
+func (c *Conn) Reusable() bool {
+	if !c.done || !c.res.KeepAlive || c.r != c.w {
+		return false
+	}
+	if c.sending != nil {
+		select {
+		case err := <-c.sending:
+			c.sending = nil
+			return err == nil
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// peeker makes the check behind Silent: one recv that takes nothing and does
+// not wait (about half a microsecond).
+func peeker(nc net.Conn) func() bool {
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return func() bool { return false }
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return func() bool { return false }
+	}
+	var silent bool
+	var one [1]byte
+	check := func(fd uintptr) {
+		_, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		silent = err == syscall.EAGAIN
+	}
+	return func() bool {
+		silent = false
+		if raw.Control(check) != nil {
+			return false
+		}
+		return silent
+	}
+}
