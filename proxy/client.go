@@ -275,6 +275,9 @@ func (c *clientConn) parseHead(p *headProgress) (done bool, f *fault) {
 		}
 	}
 	if end == 0 {
+		if bytes.Count(c.buf[c.r:c.r+next], []byte("\n")) > maxFields+1 {
+			return false, tooManyFields()
+		}
 		return false, nil
 	}
 	if end > c.server.cfg.HeaderBytes {

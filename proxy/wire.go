@@ -42,6 +42,10 @@ func (r *request) isGET() bool  { return string(r.method) == "GET" }
 // hasBody reports whether bytes may follow the head.
 func (r *request) hasBody() bool { return r.chunked || r.length > 0 }
 
+func tooManyFields() *fault {
+	return &fault{reason: reasonHeadersTooLarge, text: "the head has more than 256 fields"}
+}
+
 func badRequest(text string) *fault { return &fault{reason: reasonBadRequest, text: text} }
 
 // parseRequestLine reads method SP target SP version (RFC 9112 §3), given
@@ -152,7 +156,7 @@ func (r *request) parseFields(lines []byte) *fault {
 			break
 		}
 		if len(r.fields) == maxFields {
-			return &fault{reason: reasonHeadersTooLarge, text: "the head has more than 256 fields"}
+			return tooManyFields()
 		}
 		parsed, err := http1.ParseField(line)
 		if err != nil {

@@ -462,7 +462,7 @@ func (c *wireCase) run(t *testing.T, route *wireRoute, mode wireMode) {
 	defer client.Close()
 	client.Write(data, mode.piece)
 
-	play := &wirePlay{c: c, route: route, client: client}
+	play := &wirePlay{c: c, route: route, client: client, piecemeal: mode.piece > 0}
 	open := play.answers(t, forwards)
 	if open && c.refuse != nil && !play.refused {
 		open = play.refusal(t)
@@ -479,12 +479,13 @@ func (c *wireCase) run(t *testing.T, route *wireRoute, mode wireMode) {
 }
 
 type wirePlay struct {
-	c        *wireCase
-	route    *wireRoute
-	client   *wireClient
-	answered []wireForward // what must have reached the upstream
-	seqs     []string      // by whose answers
-	refused  bool          // by or-refuse
+	c         *wireCase
+	route     *wireRoute
+	client    *wireClient
+	piecemeal bool          // the client may still write when the connection is closed
+	answered  []wireForward // what must have reached the upstream
+	seqs      []string      // by whose answers
+	refused   bool          // by or-refuse
 }
 
 // answers reads one answer for each of forwards; open says that the connection
@@ -522,7 +523,7 @@ func (p *wirePlay) answers(t *testing.T, forwards []wireForward) (open bool) {
 			if !answer.closes() && !bytes.Contains(p.c.bytes, []byte("HTTP/1.0\r\n")) {
 				t.Errorf("the last answer does not say Connection: close")
 			}
-			p.client.wantEnd(t, false)
+			p.client.wantEnd(t, p.piecemeal)
 			return false
 		}
 		if answer.closes() {
