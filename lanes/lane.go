@@ -138,16 +138,17 @@ func (l *Lane) again(ctx context.Context, giveUp time.Time) (*Slot, error) {
 		slot.giveUp = giveUp
 		return slot, nil
 	}
+	if l.closed {
+		defer l.mu.Unlock()
+		return nil, l.refuse(Draining)
+	}
 	return l.wait(ctx, giveUp, true)
 }
 
-// wait queues a request until giveUp at the latest. l.mu is held, and is
-// given back.
+// wait queues a request until giveUp at the latest; where every target has
+// been down for too long already, armPark ends the wait at once. l.mu is held,
+// and is given back.
 func (l *Lane) wait(ctx context.Context, giveUp time.Time, inFront bool) (*Slot, error) {
-	if l.isDown() && l.parked() {
-		defer l.mu.Unlock()
-		return nil, l.refuse(UpstreamDown)
-	}
 	w := &waiter{ready: make(chan *Slot, 1)}
 	if inFront {
 		l.queue.pushFront(w)

@@ -42,6 +42,11 @@ func (l *Lane) refuse(reason Reason) *Refusal {
 		r.Text = fmt.Sprintf("lane %s: its queue of %d is full (%s); raise lanes.%s.queue or lower the load",
 			l.cfg.Name, l.cfg.Queue, load, l.cfg.Name)
 	case LaneTimeout:
+		if l.isDown() {
+			r.Text = fmt.Sprintf("lane %s: no target was up within %v (%s); start the app, or raise lanes.%s.queue_timeout",
+				l.cfg.Name, l.cfg.QueueTimeout, l.lastError(), l.cfg.Name)
+			break
+		}
 		r.Text = fmt.Sprintf("lane %s: no slot within %v (%s); raise lanes.%s.slots or lower the load",
 			l.cfg.Name, l.cfg.QueueTimeout, load, l.cfg.Name)
 	case UpstreamDown:
