@@ -1,50 +1,119 @@
-// Package health is what Holdfast says of itself.
+// Package health is what Holdfast says of itself: /health, /ready, /status and
+// the metrics.
 //
-//	h := health.New(health.Config{Instance: "web-1", Version: "v1.0.0", Lanes: snapshot})
-//	body := h.Body(near)   // of GET /health
+//	h := health.New(health.Config{Instance: "web-1", Version: "v1.0.0", …})
+//	body := h.Body(near)           // of /health
+//	reasons := h.Ready()           // of /ready; none: ready
+//	body = h.Status()              // of the admin address
 //
 // It is given plain functions that return snapshots, so that it depends on
-// nothing that could be busy: /health is answered at any load.
+// nothing that could be busy: /health is answered at any load. Only Ready asks
+// the app, and waits a second for it at most.
 package health
 
 import (
 	"encoding/json"
+	"sync"
 	"time"
+
+	"holdfast/internal/histogram"
 )
 
-// Config is what health speaks of. Everything but Lanes may be left empty.
+// Config is what health speaks of. No function may block, but for Ask.
 type Config struct {
-	// Instance is this process's name.
-	Instance string
-	// Version is the binary's.
-	Version string
-	// Lanes gives the present counts of every lane by name. It must not block.
-	Lanes func() map[string]Lane
+	// Instance is this process's name; Version is the binary's.
+	Instance, Version string
+	// State is starting, ready, draining or stopped.
+	State func() string
+	// Lanes gives every lane's counts.
+	Lanes func() []Lane
+	// Targets gives every target of every upstream in use.
+	Targets func() []Target
+	// Ask asks a target through a free slot whether it answers, and waits as
+	// long at most.
+	Ask func(target string, wait time.Duration) Answer
+	// Interval is how long a target may have been silent before it is asked.
+	Interval func(upstream string) time.Duration
+	// Routes gives every route's counts.
+	Routes func() []Route
+	// Memory is what answers hold that their clients have not taken yet, in bytes.
+	Memory func() int64
+	// Reloads counts the reloads by result.
+	Reloads func() (ok, failed uint64)
 }
 
-// Lane is a lane's counts as /health shows them.
+// Lane is a lane's counts.
 type Lane struct {
-	Slots     int `json:"slots"`
-	InUse     int `json:"in_use"`
-	Waiting   int `json:"waiting"`
-	Abandoned int `json:"abandoned"`
+	Name                             string
+	Slots, InUse, Waiting, Abandoned int
+	Parked                           int // waiting while no target is up
+	OldestWait                       time.Duration
+	Refused                          map[string]uint64 // by reason, every reason there
+	ClosedOnView, Retried            uint64
+	Waited                           histogram.Snapshot
+	States                           []Slot
+}
+
+// Slot is one slot of a lane.
+type Slot struct {
+	Target string
+	State  string // free, busy, abandoned or down
+	For    time.Duration
+}
+
+// Target is one address of an upstream.
+type Target struct {
+	Upstream, Name string
+	Up             bool
+	Since          time.Time
+	Err            string
+	Heard          time.Time // when its last answer ended
+}
+
+// Answer is what asking a target showed.
+type Answer struct {
+	Asked    bool // false: every slot is busy, and busy is not sick
+	Answered bool
+	Silent   bool // nothing came in time
+	Err      string
+}
+
+// Route is a route's counts. Name is its pattern.
+type Route struct {
+	Name  string
+	Codes map[int]uint64
+	Took  histogram.Snapshot
 }
 
 // Health answers for the process. Safe for concurrent use.
 type Health struct {
 	cfg     Config
 	started time.Time
+
+	mu     sync.Mutex
+	asking chan struct{} // closed when the asking under way is over; nil: none
+	result []string      // of the last asking
+	silent map[string]time.Time
 }
 
 // New starts the uptime.
-func New(cfg Config) *Health { return &Health{cfg: cfg, started: time.Now()} }
+func New(cfg Config) *Health {
+	return &Health{cfg: cfg, started: time.Now(), silent: make(map[string]time.Time)}
+}
 
 type report struct {
-	Status   string          `json:"status"`
-	Instance string          `json:"instance,omitempty"`
-	Version  string          `json:"version,omitempty"`
-	Uptime   *int64          `json:"uptime_s,omitempty"`
-	Lanes    map[string]Lane `json:"lanes,omitempty"`
+	Status   string                `json:"status"`
+	Instance string                `json:"instance,omitempty"`
+	Version  string                `json:"version,omitempty"`
+	Uptime   *int64                `json:"uptime_s,omitempty"`
+	Lanes    map[string]laneReport `json:"lanes,omitempty"`
+}
+
+type laneReport struct {
+	Slots     int `json:"slots"`
+	InUse     int `json:"in_use"`
+	Waiting   int `json:"waiting"`
+	Abandoned int `json:"abandoned"`
 }
 
 // Body is the JSON of /health. Only who is near is told more than that the
@@ -52,12 +121,23 @@ type report struct {
 func (h *Health) Body(near bool) []byte {
 	r := report{Status: "ok"}
 	if near {
-		uptime := int64(time.Since(h.started) / time.Second)
-		r.Instance, r.Version, r.Uptime, r.Lanes = h.cfg.Instance, h.cfg.Version, &uptime, h.cfg.Lanes()
+		uptime := h.uptime()
+		r.Instance, r.Version, r.Uptime = h.cfg.Instance, h.cfg.Version, &uptime
+		r.Lanes = make(map[string]laneReport)
+		for _, l := range h.cfg.Lanes() {
+			r.Lanes[l.Name] = laneReport{l.Slots, l.InUse, l.Waiting, l.Abandoned}
+		}
 	}
-	body, err := json.Marshal(r)
-	if err != nil { // there is nothing in it that could fail
-		return []byte(`{"status":"ok"}`)
+	return encode(r)
+}
+
+func (h *Health) uptime() int64 { return int64(time.Since(h.started) / time.Second) }
+
+// encode renders what has nothing in it that could fail.
+func encode(v any) []byte {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
 	}
 	return append(body, '\n')
 }

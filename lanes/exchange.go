@@ -14,6 +14,12 @@ const (
 	// againWithin: an upstream that closed without an answer later than this
 	// may have worked on the request; it is not sent again.
 	againWithin = 5 * time.Second
+	// A process that is killed loses its connections some milliseconds before
+	// its listener: a request that one of them took along is sent again after a
+	// pause, or the listener would take it along too. takenAlong is how long
+	// the request was out then; sooner, only its connection was stale.
+	takenAlong  = 3 * time.Millisecond
+	resendPause = 100 * time.Millisecond
 	// soon is how long ReadSoon waits.
 	soon       = 2 * time.Millisecond
 	drainBytes = 16 << 10
@@ -93,7 +99,7 @@ func (ex *Exchange) elsewhere(cause error) error {
 	slot := ex.slot
 	giveUp := slot.giveUp
 	if giveUp.IsZero() {
-		giveUp = time.Now().Add(slot.lane.cfg.QueueTimeout)
+		giveUp = time.Now().Add(slot.lane.cfg.Load().QueueTimeout)
 	}
 	slot.Target().Fail(cause)
 	slot.Release()
@@ -145,7 +151,7 @@ func (ex *Exchange) note(err error) error {
 // nothing else ever is.
 func (ex *Exchange) Head(interim func(*upstream.Response)) (*upstream.Response, error) {
 	for {
-		if err := ex.arm(ex.slot.lane.cfg.ResponseTimeout); err != nil {
+		if err := ex.arm(ex.slot.lane.cfg.Load().ResponseTimeout); err != nil {
 			return nil, ex.note(err)
 		}
 		res, err := ex.slot.conn.Head(ex.request.ToHEAD, interim)
@@ -178,7 +184,11 @@ func (ex *Exchange) resend() error {
 	lane.mu.Lock()
 	lane.retried++
 	lane.mu.Unlock()
+	pause := ex.slot.conn.Served() == 0 || time.Since(ex.sentAt) > takenAlong
 	ex.slot.closeConn()
+	if pause {
+		<-time.After(resendPause)
+	}
 	err := ex.send()
 	ex.mu.Lock()
 	ex.away, ex.ended = false, err != nil
@@ -191,7 +201,7 @@ func (ex *Exchange) resend() error {
 // after the last byte; the slot is free then. It waits at most
 // ResponseTimeout for a further byte.
 func (ex *Exchange) Read(p []byte) (int, error) {
-	return ex.read(p, ex.slot.lane.cfg.ResponseTimeout)
+	return ex.read(p, ex.slot.lane.cfg.Load().ResponseTimeout)
 }
 
 // ReadSoon is Read for bytes that are there or all but there: it returns 0

@@ -26,8 +26,10 @@ package lanes
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"holdfast/internal/histogram"
 	"holdfast/upstream"
 )
 
@@ -44,11 +46,14 @@ type Config struct {
 	// ResponseTimeout bounds the wait for an answer's head, then for each
 	// further byte. Default 60s.
 	ResponseTimeout time.Duration
+
+	keepAlive bool
 }
 
 // Lane is a bounded share of an upstream. Safe for concurrent use.
 type Lane struct {
-	cfg Config
+	cfg    atomic.Pointer[Config] // a reload swaps it
+	waited histogram.Histogram
 
 	mu           sync.Mutex
 	places       []*place // by target, in dealing order
@@ -64,45 +69,25 @@ type Lane struct {
 
 // place is a lane's slots at one target. Guarded by the lane's mu.
 type place struct {
-	target *upstream.Target
-	up     bool
-	slots  []*Slot
-	free   []*Slot // the last used is the last, and taken first: its connection is warm
+	target  *upstream.Target
+	up      bool
+	closing bool // connections are not kept
+	slots   []*Slot
+	free    []*Slot // the last used is the last, and taken first: its connection is warm
 }
 
 // New makes a lane whose slots are at the targets dealt to it, one slot each.
 func New(cfg Config, dealt []*upstream.Target) *Lane {
-	if cfg.QueueTimeout == 0 {
-		cfg.QueueTimeout = 10 * time.Second
-	}
-	if cfg.ResponseTimeout == 0 {
-		cfg.ResponseTimeout = time.Minute
-	}
-	cfg.Slots = len(dealt)
-	l := &Lane{cfg: cfg, refused: make(map[Reason]uint64, len(Reasons))}
-	byTarget := make(map[*upstream.Target]*place)
-	for i, target := range dealt {
-		p := byTarget[target]
-		if p == nil {
-			p = &place{target: target}
-			byTarget[target] = p
-			l.places = append(l.places, p)
-		}
-		slot := &Slot{lane: l, place: p, number: i}
-		p.slots = append(p.slots, slot)
-		p.free = append(p.free, slot)
-	}
-	for _, p := range l.places {
-		p.target.Watch(func() { l.targetChanged(p) })
-	}
+	l := &Lane{refused: make(map[Reason]uint64, len(Reasons))}
+	l.Configure(cfg, dealt)
 	return l
 }
 
 // Config is the configuration in force, defaults filled in.
-func (l *Lane) Config() Config { return l.cfg }
+func (l *Lane) Config() Config { return *l.cfg.Load() }
 
 // KeepAlive reports whether the lane's connections may be used again.
-func (l *Lane) KeepAlive() bool { return l.places[0].target.KeepAlive() }
+func (l *Lane) KeepAlive() bool { return l.cfg.Load().keepAlive }
 
 // Acquire gives a free slot, or waits for one in order. The error is a
 // *Refusal, or ctx's error if the client left first. Whoever gets the slot
@@ -114,19 +99,27 @@ func (l *Lane) Acquire(ctx context.Context) (*Slot, error) {
 		return nil, l.refuse(Draining)
 	}
 	slot := l.take()
-	if slot == nil && l.queue.len >= l.cfg.Queue {
+	if slot == nil && l.queue.len >= l.cfg.Load().Queue {
 		defer l.mu.Unlock()
-		if l.isDown() && (l.cfg.Queue == 0 || l.parked()) {
+		if l.isDown() && (l.cfg.Load().Queue == 0 || l.parked()) {
 			return nil, l.refuse(UpstreamDown)
 		}
 		return nil, l.refuse(LaneFull)
 	}
 	if slot != nil {
 		l.mu.Unlock()
-		slot.giveUp = time.Time{}
+		slot.giveUp, slot.waited = time.Time{}, 0
+		l.waited.Observe(0)
 		return slot, nil
 	}
-	return l.wait(ctx, time.Now().Add(l.cfg.QueueTimeout), false)
+	began := time.Now()
+	slot, err := l.wait(ctx, began.Add(l.cfg.Load().QueueTimeout), false)
+	waited := time.Since(began)
+	l.waited.Observe(waited)
+	if slot != nil {
+		slot.waited = waited
+	}
+	return slot, err
 }
 
 // again is Acquire for a request whose slot turned out to be at a target that
@@ -149,7 +142,7 @@ func (l *Lane) again(ctx context.Context, giveUp time.Time) (*Slot, error) {
 // been down for too long already, armPark ends the wait at once. l.mu is held,
 // and is given back.
 func (l *Lane) wait(ctx context.Context, giveUp time.Time, inFront bool) (*Slot, error) {
-	w := &waiter{ready: make(chan *Slot, 1)}
+	w := &waiter{ready: make(chan *Slot, 1), since: time.Now()}
 	if inFront {
 		l.queue.pushFront(w)
 	} else {
@@ -207,8 +200,13 @@ func (l *Lane) take() *Slot {
 	if best == nil {
 		return nil
 	}
-	slot := best.free[len(best.free)-1]
-	best.free = best.free[:len(best.free)-1]
+	return l.takeFrom(best)
+}
+
+// takeFrom takes a place's warmest free slot; it has one. l.mu is held.
+func (l *Lane) takeFrom(p *place) *Slot {
+	slot := p.free[len(p.free)-1]
+	p.free = p.free[:len(p.free)-1]
 	slot.state = busy
 	slot.since = time.Now()
 	l.inUse++
@@ -225,9 +223,13 @@ func (l *Lane) put(slot *Slot) {
 	}
 	slot.state = free
 	slot.since = time.Now()
-	slot.place.free = append(slot.place.free, slot)
 	l.inUse--
-	if l.closed || !slot.place.up {
+	if slot.retired {
+		l.drop(slot)
+		return
+	}
+	slot.place.free = append(slot.place.free, slot)
+	if l.closed || slot.place.closing || !slot.place.up {
 		slot.closeConn()
 	}
 	l.serve()

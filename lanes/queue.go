@@ -1,11 +1,14 @@
 package lanes
 
+import "time"
+
 // waiter is one request in a lane's queue. It is in the queue, or it was
 // given its outcome through ready, once: a slot, or nil with refusal set.
 type waiter struct {
 	ready   chan *Slot // buffered, so that giving never waits
 	refusal *Refusal
 	queued  bool
+	since   time.Time
 
 	prev, next *waiter
 }

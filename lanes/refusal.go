@@ -32,7 +32,8 @@ func (r *Refusal) Error() string { return r.Text }
 
 // refuse counts a refusal and words it. l.mu is held.
 func (l *Lane) refuse(reason Reason) *Refusal {
-	r := &Refusal{Lane: l.cfg.Name, Reason: reason}
+	cfg := l.cfg.Load()
+	r := &Refusal{Lane: cfg.Name, Reason: reason}
 	load := fmt.Sprintf("%d in use, %d waiting", l.inUse, l.queue.len)
 	if l.abandoned > 0 {
 		load += fmt.Sprintf(", %d abandoned by their clients and still running", l.abandoned)
@@ -40,20 +41,20 @@ func (l *Lane) refuse(reason Reason) *Refusal {
 	switch reason {
 	case LaneFull:
 		r.Text = fmt.Sprintf("lane %s: its queue of %d is full (%s); raise lanes.%s.queue or lower the load",
-			l.cfg.Name, l.cfg.Queue, load, l.cfg.Name)
+			cfg.Name, cfg.Queue, load, cfg.Name)
 	case LaneTimeout:
 		if l.isDown() {
 			r.Text = fmt.Sprintf("lane %s: no target was up within %v (%s); start the app, or raise lanes.%s.queue_timeout",
-				l.cfg.Name, l.cfg.QueueTimeout, l.lastError(), l.cfg.Name)
+				cfg.Name, cfg.QueueTimeout, l.lastError(), cfg.Name)
 			break
 		}
 		r.Text = fmt.Sprintf("lane %s: no slot within %v (%s); raise lanes.%s.slots or lower the load",
-			l.cfg.Name, l.cfg.QueueTimeout, load, l.cfg.Name)
+			cfg.Name, cfg.QueueTimeout, load, cfg.Name)
 	case UpstreamDown:
 		r.Text = fmt.Sprintf("lane %s: no target has been up for %v (%s); start the app",
-			l.cfg.Name, time.Since(l.downSince()).Round(time.Millisecond), l.lastError())
+			cfg.Name, time.Since(l.downSince()).Round(time.Millisecond), l.lastError())
 	case Draining:
-		r.Text = fmt.Sprintf("lane %s: draining, it takes no more requests", l.cfg.Name)
+		r.Text = fmt.Sprintf("lane %s: draining, it takes no more requests", cfg.Name)
 	}
 	l.refused[reason]++
 	return r

@@ -35,14 +35,22 @@ type Slot struct {
 	number int
 
 	// guarded by the lane's mu
-	state slotState
-	since time.Time
+	state   slotState
+	since   time.Time
+	retired bool // taken away by a reload, once it is given back
 
 	// the holder's, while it is not free
 	conn     *upstream.Conn
 	deadline time.Time // the read deadline that conn has
+	waited   time.Duration
 	giveUp   time.Time // when the holder's request would have stopped waiting; zero: it did not wait
 }
+
+// Lane is the lane the slot is of.
+func (s *Slot) Lane() *Lane { return s.lane }
+
+// Waited is how long its holder waited for it.
+func (s *Slot) Waited() time.Duration { return s.waited }
 
 // Number is the slot's number in its lane, from 0.
 func (s *Slot) Number() int { return s.number }

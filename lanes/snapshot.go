@@ -1,6 +1,11 @@
 package lanes
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"holdfast/internal/histogram"
+)
 
 // Snapshot is a copy of a lane's counters at one moment.
 type Snapshot struct {
@@ -9,6 +14,9 @@ type Snapshot struct {
 	InUse        int // at the upstream, the abandoned ones included
 	Abandoned    int // their client is gone, their view is not
 	Waiting      int
+	OldestWait   time.Duration      // of the first in the queue
+	Parked       int                // waiting while no target is up
+	Waited       histogram.Snapshot // waits for a slot, refused ones too
 	Refused      map[Reason]uint64
 	ClosedOnView uint64 // slots freed although the view's end could not be seen
 	Retried      uint64
@@ -27,10 +35,17 @@ type SlotState struct {
 func (l *Lane) Snapshot() Snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	cfg := l.cfg.Load()
 	s := Snapshot{
-		Name: l.cfg.Name, Slots: l.cfg.Slots, InUse: l.inUse, Abandoned: l.abandoned, Waiting: l.queue.len,
+		Name: cfg.Name, Slots: cfg.Slots, InUse: l.inUse, Abandoned: l.abandoned, Waiting: l.queue.len,
 		ClosedOnView: l.closedOnView, Retried: l.retried,
-		Refused: make(map[Reason]uint64, len(Reasons)), SlotStates: make([]SlotState, l.cfg.Slots),
+		Refused: make(map[Reason]uint64, len(Reasons)), Waited: l.waited.Snapshot(),
+	}
+	if first := l.queue.first; first != nil {
+		s.OldestWait = time.Since(first.since)
+		if l.isDown() {
+			s.Parked = l.queue.len
+		}
 	}
 	for _, reason := range Reasons {
 		s.Refused[reason] = l.refused[reason]
@@ -41,8 +56,9 @@ func (l *Lane) Snapshot() Snapshot {
 			if slot.state == free && !p.up {
 				state = "down"
 			}
-			s.SlotStates[slot.number] = SlotState{slot.number, p.target.String(), state, time.Since(slot.since)}
+			s.SlotStates = append(s.SlotStates, SlotState{slot.number, p.target.String(), state, time.Since(slot.since)})
 		}
 	}
+	slices.SortFunc(s.SlotStates, func(a, b SlotState) int { return a.Number - b.Number })
 	return s
 }

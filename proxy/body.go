@@ -29,7 +29,7 @@ func (c *clientConn) readBody(limit int64) ([]byte, error) {
 
 // skipBody reads and checks the body and throws it away.
 func (c *clientConn) skipBody() error {
-	return c.eachPiece(c.server.cfg.BodyBytes, func([]byte) {})
+	return c.eachPiece(c.site.cfg.BodyBytes, func([]byte) {})
 }
 
 // eachPiece reads the request's body, if there is one, and hands it on piece
@@ -48,11 +48,11 @@ func (c *clientConn) eachPiece(limit int64, do func(piece []byte)) error {
 			return err
 		}
 	}
-	chunked := http1.Chunked{TrailerBytes: c.server.cfg.HeaderBytes}
+	chunked := http1.Chunked{TrailerBytes: c.site.cfg.HeaderBytes}
 	for left := r.length; ; {
 		if c.r == c.w {
 			c.roomForBody()
-			c.extendRead(c.server.cfg.BodyTimeout)
+			c.extendRead(c.site.cfg.BodyTimeout)
 			if err := c.fill(); err != nil {
 				return c.bodyError(err)
 			}
@@ -102,6 +102,8 @@ func bodyTooLarge() *fault {
 
 func (c *clientConn) bodyError(err error) error {
 	switch {
+	case c.gone():
+		return errLeft
 	case isTimeout(err):
 		return &fault{reason: reasonBodyTimeout, text: "no further byte of the body came within limits.body_timeout"}
 	case errors.Is(err, io.EOF):

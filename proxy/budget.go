@@ -39,3 +39,9 @@ func (b *budget) Used() int64 {
 	defer b.mu.Unlock()
 	return b.used
 }
+
+func (b *budget) setLimit(limit int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.limit = limit
+}

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdfast/internal/http1"
@@ -26,14 +28,15 @@ const (
 type clientConn struct {
 	// fixed
 	net.Conn
-	server   *Server
-	clientIP string // "" on a unix socket
-	near     bool   // from this machine
-	ctx      context.Context
-	cancel   context.CancelFunc
-	closing  sync.Once
+	server *Server
+	peer   peer
+	ctx    context.Context
+	cancel context.CancelFunc
+	ended  sync.Once
 
 	// of the goroutine that serves
+	site      *site // in force when the present request began
+	record    record
 	buf       []byte
 	r, w      int // what was read and not used yet
 	headEnd   int // nothing before it is overwritten while its request lasts
@@ -43,6 +46,7 @@ type clientConn struct {
 	requestID []byte
 	shown     []byte  // what is left of the head that fasthttp is shown
 	answer    *answer // what fasthttp is to write; nil: take over
+	body      []byte  // of a request that is answered here
 	taken     bool
 	ticket    uint64 // of the watch
 	readBy    time.Time
@@ -54,18 +58,14 @@ type clientConn struct {
 	left     bool            // the client is gone: reset, or cut by us
 	endless  bool            // the exchange's answer is a stream: FIN is leaving
 	idle     bool            // waiting for a request's first byte
+
+	cutOff atomic.Bool // by the drain's bound
 }
 
 func newClientConn(s *Server, nc net.Conn) *clientConn {
-	c := &clientConn{Conn: nc, server: s}
+	c := &clientConn{Conn: nc, server: s, site: s.site.Load()}
+	c.peer = peerOf(nc, c.site.cfg.Trusted)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	switch addr := nc.RemoteAddr().(type) {
-	case *net.TCPAddr:
-		c.clientIP = addr.IP.String()
-		c.near = addr.IP.IsLoopback()
-	default:
-		c.near = true
-	}
 	s.add(c)
 	return c
 }
@@ -88,7 +88,8 @@ func (c *clientConn) SetWriteDeadline(time.Time) error { return nil }
 
 // Close ends the connection. It may be called more than once.
 func (c *clientConn) Close() (err error) {
-	c.closing.Do(func() {
+	c.ended.Do(func() {
+		c.done(nil)
 		if c.taken {
 			c.server.watch.remove(c.ticket)
 		}
@@ -131,12 +132,13 @@ func (c *clientConn) show() {
 	if (!r.isGET() && !r.isHEAD()) || r.minor == 0 || r.hasBody() || r.expect {
 		return
 	}
-	rt := c.server.routes.Load().find(r.target)
+	rt, _ := c.site.routes.find(r)
 	if rt == nil || rt.Lane != nil {
 		return
 	}
+	c.record.begin(rt)
 	c.answer = c.local(rt)
-	switch keep := r.keepAlive && !c.server.draining.Load(); {
+	switch keep := c.keepAlive(); {
 	case r.isHEAD() && keep:
 		c.shown = shownHEAD
 	case r.isHEAD():
@@ -175,22 +177,46 @@ func (c *clientConn) serve() {
 
 // handle answers the request whose head was read. keep: another may follow.
 func (c *clientConn) handle() (keep bool, err error) {
-	rt := c.server.routes.Load().find(c.req.target)
+	rt, allowed := c.site.routes.find(&c.req)
+	c.record.begin(rt)
 	switch {
+	case rt == nil && allowed == nil:
+		keep, err = c.refuse(&fault{reason: reasonNoRoute, text: "no route of the configuration takes this path"})
 	case rt == nil:
-		return c.refuse(&fault{reason: reasonNoRoute, text: "no route of the configuration takes this path"})
+		keep, err = c.refuse(&fault{reason: reasonMethodNotAllowed, allow: strings.Join(allowed, ", "),
+			text: "the path has routes, but none for this method"})
 	case rt.Lane != nil:
-		return c.forward(rt)
+		keep, err = c.forward(rt)
+	default:
+		keep, err = c.answerLocal(rt)
 	}
-	if err := c.skipBody(); err != nil {
+	var f *fault
+	if !errors.As(err, &f) { // a fault is answered, and noted, at the end
+		c.done(err)
+	}
+	return keep, err
+}
+
+// answerLocal answers a route of our own.
+func (c *clientConn) answerLocal(rt *Route) (keep bool, err error) {
+	if rt.BodyBytes > 0 {
+		c.body, err = c.readBody(rt.BodyBytes)
+	} else {
+		err = c.skipBody()
+	}
+	if err != nil {
 		return false, err
 	}
+	a := c.local(rt)
+	c.body = nil
 	keep = c.keepAlive()
-	return keep, c.write(c.local(rt).append(c.out[:0], c.req.isHEAD(), keep, c.req.minor == 0))
+	return keep, c.write(a.append(c.out[:0], c.req.isHEAD(), keep, c.req.minor == 0))
 }
 
 // keepAlive reports whether the connection goes on after the present answer.
-func (c *clientConn) keepAlive() bool { return c.req.keepAlive && !c.server.draining.Load() }
+func (c *clientConn) keepAlive() bool {
+	return c.req.keepAlive && c.server.state.Load() == serving
+}
 
 // refuse answers with a fault that was found at the head. The body is read
 // and checked first, and thrown away; a client that asks whether to send it
@@ -208,6 +234,7 @@ func (c *clientConn) refuse(f *fault) (keep bool, err error) {
 // answerFault answers with a fault and goes on.
 func (c *clientConn) answerFault(f *fault) (keep bool, err error) {
 	c.logFault(f)
+	c.record.status = statusOf[f.reason]
 	keep = c.keepAlive()
 	return keep, c.write(f.answer().append(c.out[:0], c.req.isHEAD(), keep, c.req.minor == 0))
 }
@@ -215,11 +242,13 @@ func (c *clientConn) answerFault(f *fault) (keep bool, err error) {
 // readHead reads the next request's head into c.req. Its errors are a *fault
 // (to be answered, then closed) or anything else (closed without an answer).
 func (c *clientConn) readHead() error {
+	c.done(nil) // of an answer that fasthttp wrote
 	c.r, c.w = 0, copy(c.buf, c.buf[c.r:c.w])
 	if c.w == 0 && len(c.buf) > firstReadBytes {
 		c.buf = nil // what a large body needed is not kept for an idle connection
 	}
 	c.req = request{fields: c.req.fields[:0], length: -1}
+	c.record = record{}
 	var p headProgress
 	for {
 		if c.w > c.r {
@@ -228,11 +257,11 @@ func (c *clientConn) readHead() error {
 			} else if done {
 				return nil
 			}
-			if c.w-c.r >= c.server.cfg.HeaderBytes {
+			if c.w-c.r >= c.site.cfg.HeaderBytes {
 				return c.headTooLarge(p)
 			}
 		}
-		if err := c.fillHead(); err != nil {
+		if err := c.fillHead(&p); err != nil {
 			if err == io.EOF && c.w > c.r {
 				return badRequest("the request ends in the middle of its head")
 			}
@@ -243,6 +272,7 @@ func (c *clientConn) readHead() error {
 
 // headProgress is how far a head was looked at.
 type headProgress struct {
+	timed   bool // HeaderTimeout runs
 	blank   bool // an empty line before it was passed (RFC 9112 §2.2)
 	scanned int  // offset from c.r
 	line    int  // the length of the request line with its CRLF; 0: not whole yet
@@ -280,7 +310,7 @@ func (c *clientConn) parseHead(p *headProgress) (done bool, f *fault) {
 		}
 		return false, nil
 	}
-	if end > c.server.cfg.HeaderBytes {
+	if end > c.site.cfg.HeaderBytes {
 		return false, c.headTooLarge(*p)
 	}
 	fields := c.buf[c.r+p.line : c.r+end]
@@ -290,7 +320,7 @@ func (c *clientConn) parseHead(p *headProgress) (done bool, f *fault) {
 }
 
 func (c *clientConn) headTooLarge(p headProgress) *fault {
-	if p.line == 0 || p.line > c.server.cfg.HeaderBytes {
+	if p.line == 0 || p.line > c.site.cfg.HeaderBytes {
 		return &fault{reason: reasonURITooLong, text: "the request line is larger than limits.header_bytes"}
 	}
 	return &fault{reason: reasonHeadersTooLarge, text: "the head is larger than limits.header_bytes"}
@@ -298,54 +328,72 @@ func (c *clientConn) headTooLarge(p headProgress) *fault {
 
 // fillHead reads once. It waits IdleTimeout for a head's first byte and
 // HeaderTimeout from there.
-func (c *clientConn) fillHead() error {
+func (c *clientConn) fillHead(p *headProgress) error {
 	if c.w == len(c.buf) {
-		grown := make([]byte, min(max(2*len(c.buf), firstReadBytes), c.server.cfg.HeaderBytes))
+		grown := make([]byte, min(max(2*len(c.buf), firstReadBytes), c.site.cfg.HeaderBytes))
 		c.w = copy(grown, c.buf[c.r:c.w])
 		c.r = 0
 		c.buf = grown
 	}
 	if c.w > c.r {
-		// The clock of a partial head is not moved by further bytes.
-		if by := time.Now().Add(c.server.cfg.HeaderTimeout); c.readBy.After(by) || c.readBy.IsZero() {
-			c.setReadBy(by)
+		if !p.timed { // the clock of a partial head is not moved by further bytes
+			p.timed = true
+			c.setReadBy(time.Now().Add(c.site.cfg.HeaderTimeout))
 		}
 		return c.fill()
 	}
-	if !c.setIdle(true) {
-		return io.EOF
-	}
+	c.setIdle(true)
 	err := c.fill()
 	c.setIdle(false)
 	return err
 }
 
-// setIdle marks the wait for a request; false: draining, there is none.
-func (c *clientConn) setIdle(idle bool) bool {
+// setIdle marks the wait for a request's first byte, and sets its clock.
+func (c *clientConn) setIdle(idle bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.idle = idle; idle {
-		if c.server.draining.Load() {
-			return false
-		}
-		c.extendRead(c.server.cfg.IdleTimeout)
+	if c.idle = idle; !idle {
+		// What comes next is judged by the configuration in force now.
+		c.site = c.server.site.Load()
+		return
 	}
-	return true
+	if c.server.state.Load() == closing {
+		c.setReadBy(time.Now().Add(silence))
+		return
+	}
+	c.extendRead(c.site.cfg.IdleTimeout)
 }
 
-// drain ends the connection if it is idle; otherwise after its answer.
-func (c *clientConn) drain() {
+// silence is how long a connection may say nothing once nothing is accepted
+// any more: a client may have sent its request before it heard of that.
+const silence = 250 * time.Millisecond
+
+// endIdle ends the connection if it stays idle for a moment.
+func (c *clientConn) endIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.idle {
-		c.Conn.SetReadDeadline(time.Unix(1, 0))
+		c.Conn.SetReadDeadline(time.Now().Add(silence))
+	}
+}
+
+// cutUnlessAnswering cuts the connection if no request of it is being served,
+// or its exchange is running; a request that waited and was refused is
+// answered first.
+func (c *clientConn) cutUnlessAnswering() {
+	c.mu.Lock()
+	running := c.exchange != nil || c.idle
+	c.mu.Unlock()
+	if running {
+		c.interrupt()
 	}
 }
 
 // interrupt cuts the connection.
 func (c *clientConn) interrupt() {
+	c.cutOff.Store(true)
 	c.hangUp(true)
-	c.Conn.SetDeadline(time.Unix(1, 0))
+	c.Conn.SetDeadline(past)
 }
 
 // hangUp is called by the watch: the client has closed its side, or is gone.
@@ -358,6 +406,13 @@ func (c *clientConn) hangUp(gone bool) {
 	if c.exchange != nil && (c.left || c.endless) {
 		c.exchange.Interrupt()
 	}
+}
+
+// gone reports whether the client is gone, or was cut.
+func (c *clientConn) gone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left
 }
 
 // attach makes the client's leaving end the exchange's reads, until detach.
@@ -407,6 +462,17 @@ func (c *clientConn) extendRead(d time.Duration) {
 func (c *clientConn) setReadBy(at time.Time) {
 	c.readBy = at
 	c.Conn.SetReadDeadline(at)
+	c.stayCut()
+}
+
+// past is a deadline that ends reads and writes at once.
+var past = time.Unix(1, 0)
+
+// stayCut undoes a deadline that was moved while the connection was cut.
+func (c *clientConn) stayCut() {
+	if c.cutOff.Load() {
+		c.Conn.SetDeadline(past)
+	}
 }
 
 // extendWrite moves the write deadline to d from now, unless it is near enough.
@@ -415,26 +481,31 @@ func (c *clientConn) extendWrite(d time.Duration) {
 	if stale := at.Sub(c.writeBy); stale < 0 || stale > min(time.Second, d/8) {
 		c.writeBy = at
 		c.Conn.SetWriteDeadline(at)
+		c.stayCut()
 	}
 }
 
 // write writes b, which becomes the connection's buffer for small writes. An
 // error is errLeft: the client does not take it.
 func (c *clientConn) write(b []byte) error {
-	c.extendWrite(c.server.cfg.BodyTimeout)
+	c.extendWrite(c.site.cfg.BodyTimeout)
 	if cap(b) <= outBytes {
 		c.out = b
 	}
-	if _, err := c.Conn.Write(b); err != nil {
+	n, err := c.Conn.Write(b)
+	c.record.bytes += int64(n)
+	if err != nil {
 		return errLeft
 	}
 	return nil
 }
 
-// Write is fasthttp's.
+// Write is fasthttp's: one answer made here.
 func (c *clientConn) Write(p []byte) (int, error) {
-	c.extendWrite(c.server.cfg.BodyTimeout)
-	return c.Conn.Write(p)
+	c.extendWrite(c.site.cfg.BodyTimeout)
+	n, err := c.Conn.Write(p)
+	c.record.bytes += int64(n)
+	return n, err
 }
 
 // end ends a connection that cannot go on: a fault is answered first.
@@ -442,9 +513,13 @@ func (c *clientConn) end(err error) {
 	var f *fault
 	if errors.As(err, &f) {
 		c.logFault(f)
+		c.record.status = statusOf[f.reason]
 		if c.write(f.answer().append(c.out[:0], c.req.isHEAD(), false, false)) == nil {
 			c.linger()
 		}
+		c.done(f)
+	} else if c.record.began {
+		c.done(err)
 	}
 	c.Close()
 }

@@ -32,6 +32,7 @@ const (
 	reasonDraining            = string(lanes.Draining)
 	reasonUpstreamTimeout     = "upstream_timeout"
 	reasonVersionNotSupported = "version_not_supported"
+	reasonUnauthorized        = "unauthorized"
 )
 
 // statusOf is the one table from reason to status.
@@ -55,6 +56,7 @@ var statusOf = map[string]int{
 	reasonDraining:            http.StatusServiceUnavailable,
 	reasonUpstreamTimeout:     http.StatusGatewayTimeout,
 	reasonVersionNotSupported: http.StatusHTTPVersionNotSupported,
+	reasonUnauthorized:        http.StatusUnauthorized,
 }
 
 // allowAny is the Allow of a method refused everywhere.
@@ -73,6 +75,9 @@ func (f *fault) Error() string { return f.reason + ": " + f.text }
 
 // errLeft: the client is gone; there is nobody to answer.
 var errLeft = errors.New("the client left")
+
+// errTruncated: the answer has begun and cannot be completed.
+var errTruncated = errors.New("the answer was cut short")
 
 // faultOf turns an error of lanes or upstream into the answer to make.
 // errLeft comes out where the client left meanwhile.
@@ -98,6 +103,13 @@ type problem struct {
 	Status int    `json:"status"`
 	Reason string `json:"reason"`
 	Detail string `json:"detail"`
+}
+
+// Refuse is the answer of a route of our own that refuses: a reason of the
+// closed list, and a sentence that says what is wrong and the way out.
+func Refuse(reason, text string) Respond {
+	a := (&fault{reason: reason, text: text}).answer()
+	return Respond{Status: a.status, Fields: a.fields, Body: a.body}
 }
 
 // answer renders a fault as application/problem+json (RFC 9457).

@@ -25,8 +25,9 @@ var outPool = sync.Pool{New: func() any { b := make([]byte, outBytes); return &b
 func (c *clientConn) forward(rt *Route) (keep bool, err error) {
 	limit := rt.BodyBytes
 	if limit == 0 {
-		limit = c.server.cfg.BodyBytes
+		limit = c.site.cfg.BodyBytes
 	}
+	c.record.phase = phaseBody
 	body, err := c.readBody(limit)
 	if err != nil {
 		return false, err
@@ -41,22 +42,27 @@ func (c *clientConn) forward(rt *Route) (keep bool, err error) {
 	if len(request.Head)+len(body) > inSend {
 		c.head = nil // it may still be read when this request is over
 	}
+	c.record.phase = phaseWaiting
 	slot, err := lane.Acquire(c.ctx)
 	if err != nil {
 		return c.failed(err, lane)
 	}
+	c.record.wait = slot.Waited()
 	ex, err := slot.Do(c.ctx, request)
 	if err != nil {
 		return c.failed(err, lane)
 	}
 	defer ex.Close()
+	c.record.phase, c.record.slot = phaseRunning, ex.Slot()
 	c.attach(ex)
 	defer c.detach()
 	res, err := ex.Head(c.interim)
 	if err != nil {
+		ex.Close() // no slot is held while the client is told
 		return c.failed(err, lane)
 	}
 	if res.Endless && !rt.ForwardStreams {
+		ex.Close()
 		return c.answerFault(streamRefused(rt))
 	}
 	if res.Endless {
@@ -129,6 +135,7 @@ const (
 // write; for the rest, a second goroutine writes while this one goes on
 // reading at the upstream's pace.
 func (c *clientConn) relay(ex *lanes.Exchange, res *upstream.Response, lane *lanes.Lane) (keep bool, err error) {
+	c.record.phase, c.record.status = phaseAnswering, res.Status
 	keep = c.keepAlive()
 	f := framedNone
 	switch res.Framing {
@@ -149,7 +156,7 @@ func (c *clientConn) relay(ex *lanes.Exchange, res *upstream.Response, lane *lan
 	out = append(out, "\r\n"...)
 	// res and its slices are gone with the last byte.
 	var readErr error
-	for readErr == nil && len(out)+chunkSpace+len(lastChunk) < outBytes {
+	for readErr == nil && len(out)+chunkSpace < pieceLimit {
 		n := 0
 		out, n, readErr = readPiece(ex, out, f)
 		if n == 0 && readErr == nil {
@@ -163,6 +170,7 @@ func (c *clientConn) relay(ex *lanes.Exchange, res *upstream.Response, lane *lan
 		}
 		return keep, c.writeOnce(out)
 	case readErr != nil:
+		ex.Close()
 		return c.failed(readErr, lane) // nothing has gone out
 	}
 	return c.relayRest(ex, out, f, keep)
@@ -170,16 +178,19 @@ func (c *clientConn) relay(ex *lanes.Exchange, res *upstream.Response, lane *lan
 
 const lastChunk = "0\r\n\r\n"
 
+// pieceLimit is how far pieces fill a buffer of outBytes: behind the last
+// there is room for its CRLF and for the end of the body.
+const pieceLimit = outBytes - len("\r\n") - len(lastChunk)
+
 // readPiece reads what the upstream has at once behind out, as a chunk if
 // need be.
 func readPiece(ex *lanes.Exchange, out []byte, f framing) ([]byte, int, error) {
 	at := len(out)
-	limit := min(cap(out), outBytes) - len("\r\n") - len(lastChunk)
 	if f != framedChunked {
-		n, err := ex.ReadSoon(out[at:limit])
+		n, err := ex.ReadSoon(out[at:pieceLimit])
 		return out[:at+n], n, err
 	}
-	n, err := ex.ReadSoon(out[at+chunkSpace : limit])
+	n, err := ex.ReadSoon(out[at+chunkSpace : pieceLimit])
 	if n == 0 {
 		return out, 0, err
 	}
@@ -192,8 +203,10 @@ func readPiece(ex *lanes.Exchange, out []byte, f framing) ([]byte, int, error) {
 
 // writeOnce writes an answer from a pooled buffer.
 func (c *clientConn) writeOnce(out []byte) error {
-	c.extendWrite(c.server.cfg.BodyTimeout)
-	if _, err := c.Conn.Write(out); err != nil {
+	c.extendWrite(c.site.cfg.BodyTimeout)
+	n, err := c.Conn.Write(out)
+	c.record.bytes += int64(n)
+	if err != nil {
 		return errLeft
 	}
 	return nil

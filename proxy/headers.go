@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"go.uber.org/zap"
+
 	"holdfast/internal/http1"
 	"holdfast/upstream"
 )
@@ -204,14 +206,64 @@ func appendField(dst []byte, f http1.Field) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// appendForwarded says who the client is and how it came. What the client
-// itself says of that is not forwarded.
+// appendForwarded says who the client is and how it came. What an untrusted
+// peer says of that is not forwarded. Behind a trusted one X-Forwarded-For is
+// appended to and the rest kept as it is.
 func (c *clientConn) appendForwarded(dst []byte) []byte {
-	if c.clientIP != "" {
-		dst = append(append(append(dst, "X-Forwarded-For: "...), c.clientIP...), "\r\n"...)
+	trusted := c.peer.trusted
+	hasProto, hasHost, hasFor := false, false, false
+	for _, f := range c.req.fields {
+		if f.kind != kindForwarded {
+			continue
+		}
+		switch {
+		case !trusted:
+			if http1.EqualFold(f.Name, "x-forwarded-proto") {
+				c.server.told.Do(c.tellUntrusted)
+			}
+			continue
+		case http1.EqualFold(f.Name, "x-forwarded-for"):
+			if !hasFor {
+				dst = append(dst, "X-Forwarded-For: "...)
+			} else {
+				dst = append(dst, ", "...)
+			}
+			dst, hasFor = append(dst, f.Value...), true
+			continue
+		}
 	}
-	dst = append(dst, "X-Forwarded-Proto: http\r\nX-Forwarded-Host: "...)
-	return append(append(dst, c.req.host...), "\r\n"...)
+	if c.peer.text != "" {
+		if hasFor {
+			dst = append(dst, ", "...)
+		} else {
+			dst = append(dst, "X-Forwarded-For: "...)
+		}
+		dst, hasFor = append(dst, c.peer.text...), true
+	}
+	if hasFor {
+		dst = append(dst, "\r\n"...)
+	}
+	if trusted {
+		for _, f := range c.req.fields {
+			if f.kind == kindForwarded && !http1.EqualFold(f.Name, "x-forwarded-for") {
+				hasProto = hasProto || http1.EqualFold(f.Name, "x-forwarded-proto")
+				hasHost = hasHost || http1.EqualFold(f.Name, "x-forwarded-host")
+				dst = appendField(dst, f.Field)
+			}
+		}
+	}
+	if !hasProto {
+		dst = append(dst, "X-Forwarded-Proto: http\r\n"...)
+	}
+	if !hasHost {
+		dst = append(append(append(dst, "X-Forwarded-Host: "...), c.req.host...), "\r\n"...)
+	}
+	return dst
+}
+
+func (c *clientConn) tellUntrusted() {
+	c.server.log.Warn("X-Forwarded-Proto of an untrusted peer is not forwarded; if it is a proxy of yours, name it in trusted_proxies",
+		zap.String("client", c.clientText()))
 }
 
 // connectionNames gives the values of Connection fields that name fields; nil

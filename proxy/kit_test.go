@@ -47,7 +47,7 @@ func startLane(t *testing.T, addr string, cfg lanes.Config) *lanes.Lane {
 // startServer serves the routes on a free port until the test ends.
 func startServer(t *testing.T, cfg proxy.Config, routes []proxy.Route) (addr string) {
 	t.Helper()
-	server, err := proxy.New(cfg, routes, zap.NewNop())
+	server, err := proxy.New(cfg, routes, zap.NewNop(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,17 @@
 package proxy
 
 import (
+	"fmt"
 	"net/http"
+	"net/netip"
+	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"holdfast/internal/http1"
 )
 
 // answer is what the proxy says itself.
@@ -16,15 +22,49 @@ type answer struct {
 	body   []byte
 }
 
-// local gives the answer of a route that is answered here.
-func (c *clientConn) local(rt *Route) *answer {
-	if !c.req.isGET() && !c.req.isHEAD() {
-		return (&fault{reason: reasonMethodNotAllowed, allow: "GET, HEAD",
-			text: "this path is answered by the proxy, for GET and HEAD only"}).answer()
+// Asked is a request for an answer of our own.
+type Asked struct {
+	Method string
+	Path   string // without the query, as it was sent
+	Query  string
+	Body   []byte     // of a route with BodyBytes
+	Client netip.Addr // invalid: a unix socket
+	Near   bool       // the client is on this machine, or trusted
+	fields []field
+}
+
+// Field is the first value of a header field, "" if there is none. name is in
+// lower case.
+func (a *Asked) Field(name string) string {
+	for _, f := range a.fields {
+		if http1.EqualFold(f.Name, name) {
+			return string(f.Value)
+		}
 	}
+	return ""
+}
+
+func (c *clientConn) asked() *Asked {
+	path, query, _ := strings.Cut(string(c.req.target), "?")
+	return &Asked{Method: string(c.req.method), Path: path, Query: query, Body: c.body,
+		Client: c.client(), Near: c.near(), fields: c.req.fields}
+}
+
+// local makes the answer of a route that is answered here. A fault of our own
+// making is an answer too, and named in the log.
+func (c *clientConn) local(rt *Route) (a *answer) {
+	defer func() {
+		if p := recover(); p != nil {
+			f := &fault{reason: reasonInternal, text: "the answer could not be made; the log names the cause",
+				cause: fmt.Errorf("panic: %v\n%s", p, debug.Stack())}
+			c.logFault(f)
+			a = f.answer()
+		}
+		c.record.status = a.status
+	}()
 	respond := rt.Respond
 	if respond == nil {
-		r := rt.Answer(c.near)
+		r := rt.Answer(c.asked())
 		respond = &r
 	}
 	return &answer{status: respond.Status, fields: respond.Fields, body: respond.Body}

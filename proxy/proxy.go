@@ -2,6 +2,7 @@
 //
 //	server, err := proxy.New(proxy.Config{}, routes, logger)
 //	go server.Serve(listener)
+//	err = server.Configure(cfg, routes) // later, while it serves
 //	err = server.Shutdown(ctx)
 //
 // The way of a request:
@@ -55,6 +56,12 @@ type Config struct {
 	// Memory bounds what answers hold that their clients have not taken yet,
 	// in all. Beyond it an answer is read at its client's pace. Default 256 MiB.
 	Memory int64
+	// Trusted are the proxies in front whose X-Forwarded-* are believed.
+	Trusted Trusted
+	// Guarded are paths that the network never reaches, in any spelling: 404.
+	Guarded []string
+	// AccessLog writes one line per exchange.
+	AccessLog bool
 }
 
 func (c Config) withDefaults() Config {
@@ -80,35 +87,55 @@ func (c Config) withDefaults() Config {
 
 // Server serves client connections. Safe for concurrent use.
 type Server struct {
-	cfg    Config
-	log    *zap.Logger
-	routes atomic.Pointer[table]
-	fast   *fasthttp.Server
-	watch  *watch
+	log   *zap.Logger
+	site  atomic.Pointer[site]
+	fast  *fasthttp.Server
+	watch *watch
 
-	memory   budget // of answers waiting for their clients
-	draining atomic.Bool
-	closed   chan struct{} // closed with the last connection of a drain
+	access   *zap.Logger // log, without its sampling
+	unrouted *routeStats // of what no route took
+
+	memory budget    // of answers waiting for their clients
+	told   sync.Once // that an untrusted peer sent X-Forwarded-Proto
+	state  atomic.Int32
+	closed chan struct{} // closed with the last connection of a drain
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*clientConn]struct{}
+	stats     map[string]*routeStats // by pattern; what a reload removed stays
 }
 
+// site is a configuration in force: swapped whole, never changed.
+type site struct {
+	cfg    Config
+	routes *table
+}
+
+// The states of a server, never back.
+const (
+	serving  int32 = iota
+	draining       // every answer says that its connection ends
+	closing        // and no connection is accepted any more
+)
+
 // New makes a server. It serves nothing until Serve is called.
-func New(cfg Config, routes []Route, log *zap.Logger) (*Server, error) {
-	t, err := newTable(routes)
-	if err != nil {
-		return nil, err
+//
+// access gets the access log's lines; nil: log does.
+func New(cfg Config, routes []Route, log, access *zap.Logger) (*Server, error) {
+	if access == nil {
+		access = log
 	}
 	w, err := newWatch()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg.withDefaults(), log: log, watch: w, closed: make(chan struct{}),
-		listeners: make(map[net.Listener]struct{}), conns: make(map[*clientConn]struct{})}
-	s.memory.limit = s.cfg.Memory
-	s.routes.Store(t)
+	s := &Server{log: log, access: access, watch: w, closed: make(chan struct{}), listeners: make(map[net.Listener]struct{}),
+		conns: make(map[*clientConn]struct{}), stats: make(map[string]*routeStats)}
+	if err := s.Configure(cfg, routes); err != nil {
+		w.close()
+		return nil, err
+	}
 	s.fast = &fasthttp.Server{
 		Handler:               s.handle,
 		KeepHijackedConns:     true, // a connection taken over is ours
@@ -121,62 +148,109 @@ func New(cfg Config, routes []Route, log *zap.Logger) (*Server, error) {
 	return s, nil
 }
 
+// Configure puts a configuration in force by one pointer, or refuses it and
+// leaves the old one. What is being served goes on with the one it began with.
+func (s *Server) Configure(cfg Config, routes []Route) error {
+	cfg = cfg.withDefaults()
+	t, err := newTable(routes, cfg.Guarded)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range routes {
+		routes[i].stats = s.statsOf(routes[i].Match)
+	}
+	s.unrouted = s.statsOf("")
+	s.memory.setLimit(cfg.Memory)
+	s.site.Store(&site{cfg, t})
+	return nil
+}
+
 // silent keeps fasthttp from writing to the log by itself.
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// Serve accepts connections until Shutdown, when it returns nil, or until the
+// Serve accepts connections until Close, when it returns nil, or until the
 // listener fails.
 func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Lock()
-	if s.draining.Load() {
+	if s.state.Load() == closing {
 		s.mu.Unlock()
 		return ln.Close()
 	}
 	s.listeners[ln] = struct{}{}
 	s.mu.Unlock()
 	err := s.fast.Serve(&listener{ln, s})
-	if s.draining.Load() || errors.Is(err, net.ErrClosed) {
+	if s.state.Load() == closing || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err
 }
 
-// Shutdown stops accepting, closes idle connections, lets requests finish and
-// their answers say that the connection ends, until ctx ends: then what is
-// left is cut, and ctx's error returned.
-func (s *Server) Shutdown(ctx context.Context) error {
+// Drain makes every answer from now on say that its connection ends.
+// Connections are accepted and served as ever.
+func (s *Server) Drain() { s.state.CompareAndSwap(serving, draining) }
+
+// Close stops accepting. A connection is closed once it was silent for 250 ms;
+// a request that comes on it before is served.
+func (s *Server) Close() {
 	s.mu.Lock()
-	s.draining.Store(true)
+	defer s.mu.Unlock()
+	s.state.Store(closing)
 	for ln := range s.listeners {
 		ln.Close()
 	}
 	for c := range s.conns {
-		c.drain()
+		c.endIdle()
 	}
 	if len(s.conns) == 0 {
 		s.allClosed()
 	}
+}
+
+// Closed is closed when, after Close, no connection is left.
+func (s *Server) Closed() <-chan struct{} { return s.closed }
+
+// cutGrace is for requests that were refused at the bound to be told so.
+const cutGrace = 250 * time.Millisecond
+
+// Cut ends what is left after Close: requests that have just been refused get
+// their answers, running ones are cut and named in the log. It returns when no
+// connection is left, and then nothing of the server is.
+func (s *Server) Cut() {
+	s.mu.Lock()
+	for c := range s.conns {
+		c.cutUnlessAnswering()
+	}
 	s.mu.Unlock()
+	select {
+	case <-s.closed:
+	case <-time.After(cutGrace):
+		s.mu.Lock()
+		for c := range s.conns {
+			c.interrupt()
+		}
+		s.mu.Unlock()
+		<-s.closed
+	}
+	s.watch.close()
+}
+
+// Shutdown is Drain and Close, then a wait for what runs until ctx ends, then
+// Cut. The error is ctx's, if something had to be cut.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.Drain()
+	s.Close()
 	var err error
 	select {
 	case <-s.closed:
 	case <-ctx.Done():
 		err = ctx.Err()
-		s.cutAll()
-		<-s.closed
 	}
-	s.watch.close()
+	s.Cut()
 	return err
-}
-
-func (s *Server) cutAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		c.interrupt()
-	}
 }
 
 // allClosed tells Shutdown that no connection is left. s.mu is held.
@@ -187,6 +261,9 @@ func (s *Server) allClosed() {
 		close(s.closed)
 	}
 }
+
+// Memory is what answers hold that their clients have not taken yet, in bytes.
+func (s *Server) Memory() int64 { return s.memory.Used() }
 
 // Connections is how many client connections are open.
 func (s *Server) Connections() int {
@@ -205,7 +282,7 @@ func (s *Server) remove(c *clientConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
-	if s.draining.Load() && len(s.conns) == 0 {
+	if s.state.Load() == closing && len(s.conns) == 0 {
 		s.allClosed()
 	}
 }

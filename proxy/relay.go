@@ -123,8 +123,9 @@ func (c *clientConn) relayRest(ex *lanes.Exchange, out []byte, f framing, keep b
 		if !errors.Is(readErr, upstream.ErrInterrupted) {
 			c.server.log.Warn("answer cut short", zap.Error(readErr))
 		}
+		c.done(errTruncated)
 		c.cut()
-		return false, errLeft
+		return false, errTruncated
 	}
 	return keep, nil
 }
@@ -171,9 +172,11 @@ func (c *clientConn) writePiece(piece []byte, f framing) error {
 	}
 	var space [chunkSpace]byte
 	size := append(strconv.AppendUint(space[:0], uint64(len(piece)), 16), "\r\n"...)
-	c.extendWrite(c.server.cfg.BodyTimeout)
+	c.extendWrite(c.site.cfg.BodyTimeout)
 	chunk := net.Buffers{size, piece, []byte("\r\n")}
-	if _, err := chunk.WriteTo(c.Conn); err != nil {
+	n, err := chunk.WriteTo(c.Conn)
+	c.record.bytes += n
+	if err != nil {
 		return errLeft
 	}
 	return nil

@@ -22,7 +22,7 @@ const (
 // owner, who calls all of it but SetReadDeadline and Close; those may come
 // from anywhere.
 type Conn struct {
-	target string
+	target *Target
 	nc     net.Conn
 	peek   func() (alive bool)
 
@@ -41,7 +41,7 @@ type Conn struct {
 	sending chan error // the writer of a large request; nil when none
 }
 
-func newConn(target string, nc net.Conn) *Conn {
+func newConn(target *Target, nc net.Conn) *Conn {
 	return &Conn{target: target, nc: nc, peek: peeker(nc), buf: make([]byte, readBytes)}
 }
 
@@ -77,7 +77,7 @@ func (c *Conn) Buffered() bool { return c.done || c.r < c.w }
 func (c *Conn) Received() bool { return c.received }
 
 func (c *Conn) fail(kind, cause error) error {
-	return &Error{Target: c.target, Sent: true, Kind: kind, Cause: cause}
+	return &Error{Target: c.target.String(), Sent: true, Kind: kind, Cause: cause}
 }
 
 // Send writes a request: head whole, its empty line included, then body. A
@@ -106,7 +106,7 @@ func (c *Conn) Send(head, body []byte) error {
 		n, err = both.WriteTo(c.nc)
 	}
 	if err != nil && n == 0 {
-		return &Error{Target: c.target, Kind: ErrClosed, Cause: err}
+		return &Error{Target: c.target.String(), Kind: ErrClosed, Cause: err}
 	}
 	return nil
 }
@@ -287,6 +287,7 @@ func (c *Conn) readChunked(p []byte) (n int, err error) {
 func (c *Conn) finish() {
 	c.served++
 	c.usedAt = time.Now()
+	c.target.heard.Store(c.usedAt.UnixNano())
 }
 
 // Finished reports whether the whole answer was read.

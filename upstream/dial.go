@@ -10,7 +10,7 @@ import (
 // error is an *Error of ErrUnreachable, nothing sent; ctx's own end is
 // ErrInterrupted and says nothing about the target.
 func (t *Target) Dial(ctx context.Context) (*Conn, error) {
-	d := net.Dialer{Timeout: t.cfg.ConnectTimeout, KeepAlive: 15 * time.Second}
+	d := net.Dialer{Timeout: t.config().ConnectTimeout, KeepAlive: 15 * time.Second}
 	nc, err := d.DialContext(ctx, t.address.Network, t.address.Addr)
 	if err != nil {
 		kind := ErrUnreachable
@@ -19,5 +19,5 @@ func (t *Target) Dial(ctx context.Context) (*Conn, error) {
 		}
 		return nil, &Error{Target: t.address.Text, Kind: kind, Cause: err}
 	}
-	return newConn(t.address.Text, nc), nil
+	return newConn(t, nc), nil
 }

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"time"
 )
@@ -71,15 +72,25 @@ func (t *Target) Ask(ctx context.Context) error {
 	defer t.setAsking(false)
 	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if err := conn.Send(t.cfg.Health.request(), nil); err != nil {
+	if err := conn.Send(t.HealthRequest(), nil); err != nil {
 		return err
 	}
 	res, err := conn.Head(false, nil)
 	if err != nil {
 		return err
 	}
-	if t.cfg.Health.Path != "*" && res.Status >= 500 {
-		return &Error{Target: t.address.Text, Sent: true, Kind: ErrSick, Cause: statusError(res.Status)}
+	return t.JudgeHealth(res.Status)
+}
+
+// HealthRequest is the head of the request that asks whether the target
+// answers. The connection ends with its answer.
+func (t *Target) HealthRequest() []byte { return t.config().Health.request() }
+
+// JudgeHealth is nil if an answer with this status to HealthRequest is a good
+// one: any to "*", any below 500 to a path. Otherwise an *Error of ErrSick.
+func (t *Target) JudgeHealth(status int) error {
+	if t.config().Health.Path != "*" && status >= 500 {
+		return &Error{Target: t.address.Text, Sent: true, Kind: ErrSick, Cause: statusError(status)}
 	}
 	return nil
 }
@@ -97,4 +108,26 @@ func (h Health) request() []byte {
 	}
 	return []byte(method + " " + h.Path + " HTTP/1.1\r\nHost: " + h.Host +
 		"\r\nUser-Agent: holdfast-health\r\nConnection: close\r\n\r\n")
+}
+
+// OffersKeepAlive asks the target once, on a connection of its own that is
+// closed afterwards, whether it would keep the connection open.
+func (t *Target) OffersKeepAlive(wait time.Duration) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	conn, err := t.Dial(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	conn.SetReadDeadline(time.Now().Add(wait))
+	request := t.config().Health.request()
+	if err := conn.Send(bytes.Replace(request, []byte("Connection: close\r\n"), nil, 1), nil); err != nil {
+		return false, err
+	}
+	res, err := conn.Head(false, nil)
+	if err != nil {
+		return false, err
+	}
+	return res.KeepAlive, nil
 }

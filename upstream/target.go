@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,12 +11,14 @@ import (
 type Target struct {
 	// fixed
 	address Address
-	cfg     Config
 	changed func(Change)
 	ctx     context.Context // ends the prober
 	cancel  context.CancelFunc
 	prober  sync.WaitGroup
 	first   chan struct{} // closed at the first answer
+
+	cfg   atomic.Pointer[Config] // a reload swaps it
+	heard atomic.Int64           // when the last answer ended, in Unix nanoseconds
 
 	mu       sync.Mutex
 	up       bool
@@ -29,22 +32,36 @@ type Target struct {
 }
 
 func newTarget(address Address, cfg Config, changed func(Change)) *Target {
-	t := &Target{address: address, cfg: cfg, changed: changed, first: make(chan struct{}), since: time.Now()}
+	t := &Target{address: address, changed: changed, first: make(chan struct{}), since: time.Now()}
+	t.cfg.Store(&cfg)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
 }
+
+func (t *Target) config() *Config { return t.cfg.Load() }
+
+// Heard is when the target's last answer ended; zero before the first.
+func (t *Target) Heard() time.Time {
+	if nanos := t.heard.Load(); nanos > 0 {
+		return time.Unix(0, nanos)
+	}
+	return time.Time{}
+}
+
+// Addr is where the target listens: host:port, or a path.
+func (t *Target) Addr() string { return t.address.Addr }
 
 // String is the target as configured.
 func (t *Target) String() string { return t.address.Text }
 
 // Park is how long requests wait for the target while it is down.
-func (t *Target) Park() time.Duration { return t.cfg.Park }
+func (t *Target) Park() time.Duration { return t.config().Park }
 
 // AbandonLimit is after how long an abandoned slot at the target is freed.
-func (t *Target) AbandonLimit() time.Duration { return t.cfg.AbandonLimit }
+func (t *Target) AbandonLimit() time.Duration { return t.config().AbandonLimit }
 
 // KeepAlive reports whether connections to the target may be used again.
-func (t *Target) KeepAlive() bool { return !t.cfg.KeepAliveOff }
+func (t *Target) KeepAlive() bool { return !t.config().KeepAliveOff }
 
 // State is a copy of what is known of a target.
 type State struct {

@@ -109,6 +109,50 @@ func New(cfg Config, changed func(Change)) *Upstream {
 	return u
 }
 
+// Next makes the upstream that follows u after a reload. A target that has the
+// same address stays the one it is, with the new settings; Close what was not
+// taken over with CloseReplaced.
+func (u *Upstream) Next(cfg Config, changed func(Change)) *Upstream {
+	cfg = cfg.withDefaults()
+	next := &Upstream{cfg: cfg}
+	for _, address := range cfg.Targets {
+		target := u.targetAt(address)
+		if target == nil {
+			target = newTarget(address, cfg, changed)
+		}
+		next.targets = append(next.targets, target)
+	}
+	return next
+}
+
+func (u *Upstream) targetAt(address Address) *Target {
+	for _, t := range u.targets {
+		if t.address == address {
+			return t
+		}
+	}
+	return nil
+}
+
+// Apply puts the upstream's settings in force at the targets that it took
+// over, and starts asking the new ones.
+func (u *Upstream) Apply() {
+	for _, t := range u.targets {
+		t.cfg.Store(&u.cfg)
+	}
+	u.Start()
+}
+
+// CloseReplaced ends the probers of u's targets that next does not have; with
+// next nil, of all.
+func (u *Upstream) CloseReplaced(next *Upstream) {
+	for _, t := range u.targets {
+		if next == nil || next.targetAt(t.address) == nil {
+			t.close()
+		}
+	}
+}
+
 // Name is the upstream's key in the configuration.
 func (u *Upstream) Name() string { return u.cfg.Name }
 
@@ -139,8 +183,4 @@ func (u *Upstream) Start() {
 }
 
 // Close ends the probers. Connections are their owners' to close.
-func (u *Upstream) Close() {
-	for _, t := range u.targets {
-		t.close()
-	}
-}
+func (u *Upstream) Close() { u.CloseReplaced(nil) }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,12 +13,13 @@ import (
 // answered once, or ctx has ended. A target that has not within its
 // upstream's start_timeout is the error: all lanes or none.
 func (h *holdfast) awaitTargets(ctx context.Context) error {
-	failed := make(chan error, len(h.upstreams))
+	w := h.wiring.Load()
+	failed := make(chan error, len(w.upstreams))
 	waiting := 0
-	for _, name := range h.config.upstreamNames() {
-		if lane := h.config.laneOn(name); lane != "" {
+	for _, name := range w.config.upstreamNames() {
+		if lane := w.config.laneOn(name); lane != "" {
 			waiting++
-			go h.awaitUpstream(ctx, name, lane, failed)
+			go w.awaitUpstream(ctx, name, lane, failed)
 		}
 	}
 	for ; waiting > 0; waiting-- {
@@ -39,18 +41,18 @@ func (c *fileConfig) laneOn(upstream string) string {
 }
 
 // awaitUpstream waits for one upstream's targets and reports once.
-func (h *holdfast) awaitUpstream(ctx context.Context, name, lane string, report chan<- error) {
-	if limit := time.Duration(h.config.Upstreams[name].StartTimeout); limit > 0 {
+func (w *wiring) awaitUpstream(ctx context.Context, name, lane string, report chan<- error) {
+	if limit := time.Duration(w.config.Upstreams[name].StartTimeout); limit > 0 {
 		timed, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		for _, target := range h.upstreams[name].Targets() {
+		for _, target := range w.upstreams[name].Targets() {
 			if !target.AwaitAnswer(timed) && ctx.Err() == nil {
 				report <- startError(name, lane, target, limit)
 				return
 			}
 		}
 	} else {
-		for _, target := range h.upstreams[name].Targets() {
+		for _, target := range w.upstreams[name].Targets() {
 			target.AwaitAnswer(ctx)
 		}
 	}
@@ -62,7 +64,7 @@ func startError(name, lane string, target *upstream.Target, limit time.Duration)
 	state := target.State()
 	where := fmt.Sprintf("lane %s: target %s", lane, target)
 	switch {
-	case state.Asking:
+	case state.Asking, errors.Is(state.Err, upstream.ErrTimeout), errors.Is(state.Err, upstream.ErrInterrupted):
 		return fmt.Errorf("%s accepted a connection but has not answered within %v; is the app still starting? raise upstreams.%s.start_timeout, or see the app's own log", where, limit, name)
 	case state.Accepted:
 		return fmt.Errorf("%s accepted connections and then failed, within %v (%v); the app ended while starting: see its own log", where, limit, state.Err)

@@ -13,16 +13,21 @@ import (
 // fileConfig is the whole YAML, defaults applied, as the wiring composes the packages' own configurations from it.
 // docs/configuration.md has a row for each key. A nil pointer is a key left out where that differs from zero.
 type fileConfig struct {
-	Instance  string                    `yaml:"instance"`
-	Listen    oneOrList                 `yaml:"listen"`
-	Upstreams map[string]upstreamConfig `yaml:"upstreams"`
-	Lanes     map[string]laneConfig     `yaml:"lanes" required:"{web: {upstream: app, slots: 8}}"`
-	Routes    []routeConfig             `yaml:"routes" required:"[{match: /, lane: web}]"`
-	Limits    limitsConfig              `yaml:"limits"`
-	Drain     drainConfig               `yaml:"drain"`
-	Health    healthConfig              `yaml:"health"`
-	Log       logConfig                 `yaml:"log"`
-	_         struct{}                  `later:"trusted_proxies holds grip publish admin bus"`
+	Instance       string                    `yaml:"instance"`
+	Listen         oneOrList                 `yaml:"listen"`
+	TrustedProxies []string                  `yaml:"trusted_proxies"`
+	Upstreams      map[string]upstreamConfig `yaml:"upstreams"`
+	Lanes          map[string]laneConfig     `yaml:"lanes" required:"{web: {upstream: app, slots: 8}}"`
+	Routes         []routeConfig             `yaml:"routes" required:"[{match: /, lane: web}]"`
+	Limits         limitsConfig              `yaml:"limits"`
+	Holds          holdsConfig               `yaml:"holds"`
+	Grip           gripConfig                `yaml:"grip" secret:"true"`
+	Publish        keyedListener             `yaml:"publish" secret:"true"`
+	Admin          keyedListener             `yaml:"admin" secret:"true"`
+	Bus            string                    `yaml:"bus" secret:"true"` // its URL may hold a password
+	Drain          drainConfig               `yaml:"drain"`
+	Health         healthConfig              `yaml:"health"`
+	Log            logConfig                 `yaml:"log"`
 
 	// warnings are what can be served and is probably not meant, one sentence each.
 	warnings []string
@@ -47,22 +52,36 @@ type targetHealth struct {
 	Interval Duration `yaml:"interval" min:"10ms"`
 }
 
+// laneConfig is a lane of either kind. Queue, QueueTimeout, ResponseTimeout and Streaming are a request lane's, Idle is
+// a stream lane's.
 type laneConfig struct {
 	Upstream        string   `yaml:"upstream" required:"app"`
+	Kind            string   `yaml:"kind" oneof:"request stream"`
 	Slots           int      `yaml:"slots" required:"8" min:"1" max:"65535"`
 	Queue           int      `yaml:"queue" min:"0" max:"1000000"`
 	QueueTimeout    Duration `yaml:"queue_timeout" min:"1ms"`
 	ResponseTimeout Duration `yaml:"response_timeout" min:"10ms"`
 	Streaming       string   `yaml:"streaming" oneof:"refuse forward"`
-	_               struct{} `later:"kind idle"`
+	Idle            Duration `yaml:"idle" min:"10ms" zero:"no limit"`
 }
 
+// routeConfig has exactly one of Lane, Files, Respond and Grant. MessagePath "" is the one of holdsConfig.
 type routeConfig struct {
-	Match     string         `yaml:"match" required:"/"`
-	Lane      *string        `yaml:"lane"`
-	Respond   *respondConfig `yaml:"respond"`
-	BodyBytes *Size          `yaml:"body_bytes" min:"1" max:"1TiB"`
-	_         struct{}       `later:"files grant message_path"`
+	Match       string         `yaml:"match" required:"/"`
+	Lane        *string        `yaml:"lane"`
+	Files       *filesConfig   `yaml:"files"`
+	Respond     *respondConfig `yaml:"respond"`
+	Grant       *grantConfig   `yaml:"grant"`
+	BodyBytes   *Size          `yaml:"body_bytes" min:"1" max:"1TiB"`
+	MessagePath string         `yaml:"message_path"`
+}
+
+// filesConfig serves a directory; Internal only to an X-Accel-Redirect of the application.
+type filesConfig struct {
+	Dir          string            `yaml:"dir" required:"/srv/static"`
+	CacheControl string            `yaml:"cache_control"`
+	Headers      map[string]string `yaml:"headers"`
+	Internal     bool              `yaml:"internal"`
 }
 
 type respondConfig struct {
@@ -71,14 +90,61 @@ type respondConfig struct {
 	Headers map[string]string `yaml:"headers"`
 }
 
+// grantConfig names the variable that holds the key; Cookie is the session's.
+type grantConfig struct {
+	KeyEnv string `yaml:"key_env" required:"GRANT_KEY"`
+	Cookie string `yaml:"cookie"`
+}
+
+// limitsConfig bounds what clients take. Connections 0 is by the descriptor limit.
 type limitsConfig struct {
-	HeaderBytes   Size     `yaml:"header_bytes" min:"1KiB" max:"1MiB"`
-	HeaderTimeout Duration `yaml:"header_timeout" min:"10ms"`
-	BodyBytes     Size     `yaml:"body_bytes" min:"1" max:"1TiB"`
-	BodyTimeout   Duration `yaml:"body_timeout" min:"10ms"`
-	Memory        Size     `yaml:"memory" min:"1MiB" max:"1TiB"`
-	IdleTimeout   Duration `yaml:"idle_timeout" min:"10ms"`
-	_             struct{} `later:"spool connections"`
+	HeaderBytes   Size        `yaml:"header_bytes" min:"1KiB" max:"1MiB"`
+	HeaderTimeout Duration    `yaml:"header_timeout" min:"10ms"`
+	BodyBytes     Size        `yaml:"body_bytes" min:"1" max:"1TiB"`
+	BodyTimeout   Duration    `yaml:"body_timeout" min:"10ms"`
+	Memory        Size        `yaml:"memory" min:"1MiB" max:"1TiB"`
+	Spool         spoolConfig `yaml:"spool"`
+	IdleTimeout   Duration    `yaml:"idle_timeout" min:"10ms"`
+	Connections   int         `yaml:"connections" min:"0"`
+}
+
+// spoolConfig is where bodies go that memory has no room for. Dir "" is the system's; Bytes 0 is no spool.
+type spoolConfig struct {
+	Dir   string `yaml:"dir"`
+	Bytes Size   `yaml:"bytes" max:"1024TiB"`
+}
+
+// holdsConfig bounds the clients that are kept on the application's behalf. Limit 0 is by the descriptor limit.
+type holdsConfig struct {
+	Dialects     []string      `yaml:"dialects" oneof:"m0 grip"`
+	Heartbeat    Duration      `yaml:"heartbeat" min:"10ms" zero:"none"`
+	OutboxBytes  Size          `yaml:"outbox_bytes" min:"1" max:"1GiB"`
+	WriteStall   Duration      `yaml:"write_stall" min:"10ms"`
+	Limit        int           `yaml:"limit" min:"0"`
+	MaxAge       Duration      `yaml:"max_age" min:"10ms" zero:"no limit"`
+	Journal      journalConfig `yaml:"journal"`
+	MessagePath  string        `yaml:"message_path"`
+	MessageBytes Size          `yaml:"message_bytes" min:"1" max:"1GiB"`
+	Origins      oneOrList     `yaml:"origins"`
+}
+
+// journalConfig bounds the recent events of a channel, and the bytes of all channels together.
+type journalConfig struct {
+	Events int      `yaml:"events" min:"1" max:"1000000"`
+	Bytes  Size     `yaml:"bytes" min:"1KiB" max:"1TiB"`
+	Age    Duration `yaml:"age" min:"10ms"`
+}
+
+// gripConfig signs Grip-Sig. Key "" is one made at the start.
+type gripConfig struct {
+	Iss string `yaml:"iss"`
+	Key string `yaml:"key" secret:"true"`
+}
+
+// keyedListener is a listener for programs. Without keys it is for this machine alone; Listen "" is none.
+type keyedListener struct {
+	Listen string   `yaml:"listen"`
+	Keys   []string `yaml:"keys" secret:"true"`
 }
 
 // drainConfig has ONE bound, counted from the start of the drain; Delay is part of it.
@@ -109,6 +175,7 @@ func (u *upstreamConfig) setDefaults() {
 }
 
 func (l *laneConfig) setDefaults() {
+	l.Kind = "request"
 	l.Queue = 512
 	l.QueueTimeout = Duration(10 * time.Second)
 	l.ResponseTimeout = Duration(60 * time.Second)
@@ -116,6 +183,9 @@ func (l *laneConfig) setDefaults() {
 }
 
 func (r *respondConfig) setDefaults() { r.Status = 200 }
+
+// The name is the one that Django gives its session cookie.
+func (g *grantConfig) setDefaults() { g.Cookie = "sessionid" }
 
 // defaults is the configuration of an empty file: what holds where a key is left out. It serves nothing yet.
 func defaults() *fileConfig {
@@ -127,11 +197,26 @@ func defaults() *fileConfig {
 			BodyBytes:     32 << 20,
 			BodyTimeout:   Duration(30 * time.Second),
 			Memory:        256 << 20,
+			Spool:         spoolConfig{Bytes: 4 << 30},
 			IdleTimeout:   Duration(75 * time.Second),
 		},
-		Drain:  drainConfig{Bound: Duration(25 * time.Second)},
-		Health: healthConfig{Path: "/health", ReadyPath: "/ready"},
-		Log:    logConfig{Level: "info", Format: "json"},
+		Holds: holdsConfig{
+			Dialects:     []string{"m0", "grip"},
+			Heartbeat:    Duration(15 * time.Second),
+			OutboxBytes:  64 << 10,
+			WriteStall:   Duration(30 * time.Second),
+			Journal:      journalConfig{Events: 256, Bytes: 64 << 20, Age: Duration(10 * time.Minute)},
+			MessagePath:  "/ws/message",
+			MessageBytes: 1 << 20,
+			Origins:      oneOrList{"same-host"},
+		},
+		Grip:    gripConfig{Iss: "holdfast"},
+		Publish: keyedListener{Listen: "127.0.0.1:5561"},
+		Admin:   keyedListener{Listen: "127.0.0.1:5562"},
+		Bus:     "memory",
+		Drain:   drainConfig{Bound: Duration(25 * time.Second)},
+		Health:  healthConfig{Path: "/health", ReadyPath: "/ready"},
+		Log:     logConfig{Level: "info", Format: "json"},
 	}
 }
 
@@ -146,9 +231,9 @@ func loadConfig(path string, env func(string) (string, bool)) (*fileConfig, erro
 		return nil, &configError{[]string{fmt.Sprintf("%s: cannot be read: %v (name the file with -c or HOLDFAST_CONFIG)", path, err)}}
 	}
 	config := defaults()
-	config.source = newSource(path)
+	config.source = newSource(path, env)
 	if root := config.source.parse(data); root != nil {
-		(&decoder{config.source, env}).decode("", root, reflect.ValueOf(config).Elem(), "")
+		(&decoder{config.source}).decode("", root, reflect.ValueOf(config).Elem(), "")
 	} else if len(config.source.faults) == 0 {
 		config.source.wrong("", "is empty (write at least upstreams, lanes and routes)")
 	}
@@ -192,7 +277,7 @@ const quickSlots = 8
 // answers. No listen address means the default one; slots is quickSlots when the flag is left out, and 0 is refused.
 func quickConfig(upstream string, listen []string, slots int) (*fileConfig, error) {
 	config := defaults()
-	config.source = newSource("")
+	config.source = newSource("", os.LookupEnv)
 	config.source.flags = map[string]string{
 		"upstreams.app.targets[0]": "--upstream",
 		"lanes.default.slots":      "--slots",

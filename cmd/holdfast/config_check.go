@@ -11,21 +11,24 @@ import (
 // nameText is a lane's or upstream's name: it stands in log lines, metric labels and answers.
 var nameText = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
-// userInfo may hold a password, which an error text is no place for.
-var userInfo = regexp.MustCompile(`//[^/@]*@`)
-
 // check finds what no single value shows: names that nothing defines, bounds that contradict each other, keys without
 // effect where they stand. What is wrong goes to the source, what is odd to warnings.
 func (c *fileConfig) check() {
 	c.checkInstance()
-	c.checkListen()
+	c.checkListeners()
+	c.checkTrustedProxies()
 	for _, name := range c.upstreamNames() {
 		c.checkUpstream(name)
 	}
 	c.checkLanes()
 	c.checkSlots()
 	c.checkRoutes()
+	c.checkHolds()
+	c.checkGrip()
+	c.checkBus()
+	c.checkSpool()
 	c.checkHealthPaths()
+	c.checkMessagePaths()
 	c.checkDrain()
 	if len(c.source.faults) == 0 {
 		c.warn()
@@ -36,35 +39,6 @@ func (c *fileConfig) checkInstance() {
 	if strings.ContainsFunc(c.Instance, isControl) || len(c.Instance) > 255 {
 		c.source.wrong("instance", "%s is not a name for logs (write up to 255 bytes without control characters)", quote(c.Instance))
 	}
-}
-
-func (c *fileConfig) checkListen() {
-	if len(c.Listen) == 0 {
-		c.source.wrong("listen", "is an empty list (write at least one address, as :8080)")
-	}
-	first := map[string]int{}
-	for i, address := range c.Listen {
-		path := c.listenPath(i)
-		e, err := parseListen(address)
-		if err != nil {
-			c.source.wrong(path, "%s %v", quote(address), err)
-			continue
-		}
-		// Port 0 is another port each time.
-		if _, twice := first[e.address]; twice && !strings.HasSuffix(e.address, ":0") {
-			c.source.wrong(path, "%s is listed twice (take one out)", quote(address))
-		}
-		first[e.address] = i
-	}
-}
-
-// listenPath is where an address stands: listen is one value or a list of them.
-func (c *fileConfig) listenPath(i int) string {
-	path := item("listen", i)
-	if _, flag := c.source.flags[path]; flag || c.source.isSet(path) {
-		return path
-	}
-	return "listen"
 }
 
 func (c *fileConfig) checkName(section, name string) {
@@ -86,7 +60,7 @@ func (c *fileConfig) checkUpstream(name string) {
 		at := item(path+".targets", i)
 		e, err := parseTarget(target)
 		if err != nil {
-			c.source.wrong(at, "%s %v", quote(userInfo.ReplaceAllString(target, "//…@")), err)
+			c.source.wrong(at, "%s %v", quote(target), err)
 			continue
 		}
 		if earlier, twice := first[e]; twice {
@@ -129,11 +103,28 @@ func (c *fileConfig) checkLanes() {
 			c.source.wrong(join("lanes", name)+".upstream", "%s is not among the upstreams (%s)",
 				quote(upstream), meant(upstream, c.upstreamNames()))
 		}
+		c.checkKind(name)
 	}
 }
 
-// checkSlots holds the lanes of an upstream to what its targets run at once: a slot beyond it would be a request that
-// waits inside the application, where no lane sees it.
+// checkKind refuses what only the other kind of lane heeds.
+func (c *fileConfig) checkKind(name string) {
+	kind, others, hint := "request", []string{"idle"}, "take it out, or write kind: stream"
+	if c.Lanes[name].isStream() {
+		kind, others = "stream", []string{"queue", "queue_timeout", "response_timeout", "streaming"}
+		hint = "take it out"
+	}
+	for _, key := range others {
+		if path := join("lanes", name) + "." + key; c.source.isSet(path) {
+			c.source.wrong(path, "has no effect on a %s lane (%s)", kind, hint)
+		}
+	}
+}
+
+func (l laneConfig) isStream() bool { return l.Kind == "stream" }
+
+// checkSlots holds the request lanes of an upstream to what its targets run at once: a slot beyond it would be a
+// request that waits inside the application, where no lane sees it. A stream is not counted: it waits, and runs nothing.
 func (c *fileConfig) checkSlots() {
 	for _, name := range c.upstreamNames() {
 		upstream := c.Upstreams[name]
@@ -150,10 +141,11 @@ func (c *fileConfig) checkSlots() {
 	}
 }
 
-// slotsOf is how many requests the lanes of an upstream run at once in all, and those lanes with their slots.
+// slotsOf is how many requests the lanes of an upstream run at once in all, and those lanes with their slots. Stream
+// lanes are not among them.
 func (c *fileConfig) slotsOf(upstream string) (slots int, lanes []string) {
 	for _, name := range c.laneNames() {
-		if lane := c.Lanes[name]; lane.Upstream == upstream {
+		if lane := c.Lanes[name]; lane.Upstream == upstream && !lane.isStream() {
 			slots += lane.Slots
 			lanes = append(lanes, fmt.Sprintf("lanes.%s (%d)", name, lane.Slots))
 		}
@@ -196,12 +188,18 @@ func (c *fileConfig) warn() {
 			c.oddKey(join("lanes", name), "lane %s is used by no route (route to it or take it out)", name)
 		}
 	}
+	c.warnWithoutEffect()
 	owner := map[endpoint]string{}
 	for _, name := range c.upstreamNames() {
-		slots, lanes := c.slotsOf(name)
+		slots, lanes := 0, 0
+		for _, lane := range c.Lanes {
+			if lane.Upstream == name {
+				slots, lanes = slots+lane.Slots, lanes+1
+			}
+		}
 		targets := c.Upstreams[name].Targets
 		switch {
-		case len(lanes) == 0:
+		case lanes == 0:
 			c.oddKey(join("upstreams", name), "upstream %s is used by no lane (give it a lane or take it out)", name)
 		case slots < len(targets):
 			c.oddKey(join("upstreams", name), "upstream %s has %d targets and %d slots, so some targets get no request (raise slots)",
@@ -219,9 +217,5 @@ func (c *fileConfig) warn() {
 }
 
 func (c *fileConfig) oddKey(path, format string, args ...any) {
-	place := ""
-	if at, ok := c.source.keys[path]; ok {
-		place = fmt.Sprintf("%s:%d:%d: ", c.source.file, at.line, at.column)
-	}
-	c.warnings = append(c.warnings, place+fmt.Sprintf(format, args...))
+	c.warnings = append(c.warnings, c.source.sentence(c.source.keys[path], fmt.Sprintf(format, args...)))
 }

@@ -50,6 +50,9 @@ func (k configKey) unit() string {
 		t = t.Elem()
 	}
 	if words := strings.Fields(k.tag.Get("oneof")); len(words) > 0 {
+		if t.Kind() == reflect.Slice {
+			return "list of `" + strings.Join(words, "`, `") + "`"
+		}
 		last := len(words) - 1
 		return "`" + strings.Join(words[:last], "`, `") + "` or `" + words[last] + "`"
 	}
@@ -67,8 +70,12 @@ func (k configKey) unit() string {
 	switch {
 	case least != "" && most != "":
 		return fmt.Sprintf("%s, %s to %s", unit, least, most)
+	case least != "" && k.tag.Get("zero") != "":
+		return fmt.Sprintf("%s, %s or more, or 0", unit, least)
 	case least != "":
 		return fmt.Sprintf("%s, %s or more", unit, least)
+	case most != "":
+		return fmt.Sprintf("%s, up to %s", unit, most)
 	}
 	return unit
 }
@@ -82,7 +89,10 @@ func (k configKey) hasDefault(cell string) bool {
 	case reflect.Pointer, reflect.Map:
 		return cell == "left out" && k.value.IsNil()
 	case reflect.Slice:
-		return cell == "`"+strings.Join(k.value.Interface().(oneOrList), ", ")+"`"
+		if one, ok := k.value.Interface().(oneOrList); ok {
+			return cell == "`"+strings.Join(one, ", ")+"`"
+		}
+		return cell == "`["+strings.Join(k.value.Interface().([]string), ", ")+"]`"
 	}
 	text := strings.Trim(strings.Trim(cell, "`"), `"`)
 	written := reflect.New(k.value.Type()).Elem()
@@ -121,14 +131,41 @@ func TestConfigurationPage_HasARowForEachKeyAndNoOther(t *testing.T) {
 var (
 	indexes  = regexp.MustCompile(`\[[0-9]+\]`)
 	nameStep = regexp.MustCompile(`^(upstreams|lanes)\.[^.]+`)
+	// asComment is a line of the example that shows what this version does not serve.
+	asComment = regexp.MustCompile(`(?m)^( *)# (- \{match: |[a-z]+: \{)`)
 )
 
-func TestConfigExample_LoadsAndShowsEachKey(t *testing.T) {
-	c, err := loadConfig("../../config.yaml.example", func(string) (string, bool) { return "", false })
+const exampleFile = "../../config.yaml.example"
+
+func noVariables(string) (string, bool) { return "", false }
+
+func TestConfigExample_LoadsAsItStandsAndCanBeServed(t *testing.T) {
+	c, err := loadConfig(exampleFile, noVariables)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantEqual(t, "warnings", c.warnings, nil)
+	wantEqual(t, "what is not built", c.notBuilt(), nil)
+	wantEqual(t, "number of warnings", len(c.warnings), len(withoutEffect))
+	for i, section := range withoutEffect {
+		if i < len(c.warnings) && !strings.Contains(c.warnings[i], ": "+section) {
+			t.Errorf("warning %d is %s, want it about %s", i, c.warnings[i], section)
+		}
+	}
+}
+
+// What is shown as a comment is held to the same: taken as it would be without the comment's sign.
+func TestConfigExample_ShowsEachKey(t *testing.T) {
+	data, err := os.ReadFile(exampleFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := loadText(t, asComment.ReplaceAllString(string(data), "$1$2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.notBuilt()) == 0 {
+		t.Error("the comments show nothing that is not built")
+	}
 	shown := map[string]bool{}
 	for path := range c.source.values {
 		shown[nameStep.ReplaceAllString(indexes.ReplaceAllString(path, "[]"), "$1.NAME")] = true
@@ -142,14 +179,22 @@ func TestConfigExample_LoadsAndShowsEachKey(t *testing.T) {
 
 // The example promises that what it shows is the default, so its first upstream and lane are held to that.
 func TestConfigExample_ShowsTheDefaults(t *testing.T) {
-	c, err := loadConfig("../../config.yaml.example", func(string) (string, bool) { return "", false })
+	c, err := loadConfig(exampleFile, noVariables)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := defaults()
+	// No list and an empty one are the same.
+	wantEqual(t, "number of trusted proxies and keys", len(c.TrustedProxies)+len(c.Publish.Keys)+len(c.Admin.Keys), 0)
+	c.Publish.Keys, c.Admin.Keys = nil, nil
 	wantEqual(t, "instance", c.Instance, want.Instance)
 	wantEqual(t, "listen", c.Listen, want.Listen)
 	wantEqual(t, "limits", c.Limits, want.Limits)
+	wantEqual(t, "holds", c.Holds, want.Holds)
+	wantEqual(t, "grip", c.Grip, want.Grip)
+	wantEqual(t, "publish", c.Publish, want.Publish)
+	wantEqual(t, "admin", c.Admin, want.Admin)
+	wantEqual(t, "bus", c.Bus, want.Bus)
 	wantEqual(t, "drain", c.Drain, want.Drain)
 	wantEqual(t, "health", c.Health, want.Health)
 	wantEqual(t, "log", c.Log, want.Log)

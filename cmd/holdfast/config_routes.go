@@ -3,14 +3,19 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+
+	"holdfast/proxy"
 )
 
 var (
-	methodText = regexp.MustCompile(`^[A-Z]+[ \t]+\S`)
+	methodText = regexp.MustCompile(`^[A-Z]+ *$`)
 	tokenText  = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+	// escapeText is a percent escape, which a pattern means as the character that it stands for.
+	escapeText = regexp.MustCompile(`(?:%[0-9A-Fa-f]{2})+`)
 
 	// messageHeaders say how a message is framed or what its connection does: Holdfast writes them.
 	messageHeaders = []string{"connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
@@ -24,43 +29,154 @@ func (c *fileConfig) checkRoutes() {
 	first := map[string]int{}
 	for i, route := range c.Routes {
 		path := item("routes", i)
-		if err := checkPattern(route.Match); err != nil {
-			c.source.wrong(path+".match", "%s %v", quote(route.Match), err)
-		} else if earlier, twice := first[route.Match]; twice {
-			c.source.wrong(path+".match", "%s is matched twice, first by %s on line %d (take one out)", quote(route.Match),
-				item("routes", earlier), c.source.place(item("routes", earlier)+".match").line)
-		} else {
-			first[route.Match] = i
-		}
 		c.checkAction(path, route)
+		p, err := parseMatch(route.Match)
+		if err != nil {
+			c.source.wrong(path+".match", "%s %v", quote(route.Match), err)
+			continue
+		}
+		keys := []string{samePattern(p)}
+		if route.Lane == nil && p.Method == "" { // then it is for GET
+			p.Method = "GET"
+			keys = append(keys, samePattern(p))
+		}
+		for _, key := range keys {
+			if earlier, twice := first[key]; twice {
+				c.wrongTwice(i, earlier)
+				break
+			}
+		}
+		for _, key := range keys {
+			first[key] = i
+		}
+		c.checkLocalMatch(path, route, p)
+	}
+}
+
+func (c *fileConfig) wrongTwice(route, earlier int) {
+	match, other := c.Routes[route].Match, c.Routes[earlier].Match
+	as := ""
+	if other != match {
+		as = " as " + quote(other)
+	}
+	at := item("routes", earlier)
+	c.source.wrong(item("routes", route)+".match", "%s is matched twice, first by %s on line %d%s (take one out)", quote(match),
+		at, c.source.place(at+".match").line, as)
+}
+
+// checkLocalMatch refuses patterns under which a route never has anything to answer.
+func (c *fileConfig) checkLocalMatch(path string, route routeConfig, p proxy.Pattern) {
+	kind := "files"
+	if route.Grant != nil {
+		kind = "grant"
+	} else if route.Files == nil {
+		return
+	}
+	if p.Method != "" && p.Method != "GET" && p.Method != "HEAD" {
+		c.source.wrong(path+".match", "%s is for %s, and a %s route answers GET and HEAD alone (leave the method out)",
+			quote(route.Match), p.Method, kind)
+	}
+	if route.Grant != nil && !strings.HasSuffix(p.Path, "/") {
+		c.source.wrong(path+".match", "%s has nothing below it, where a grant's stream and ws are (write %s)",
+			quote(route.Match), quote(route.Match+"/"))
 	}
 }
 
 func (c *fileConfig) checkAction(path string, route routeConfig) {
-	switch {
-	case route.Lane != nil && route.Respond != nil:
-		c.source.wrong(path, "matches %s with both lane and respond (a route does one thing: take one out)", quote(route.Match))
-	case route.Lane == nil && route.Respond == nil:
-		c.source.wrong(path, "matches %s and does nothing (write lane: NAME or respond: {status: 200})", quote(route.Match))
-	case route.Lane != nil:
+	var actions []string
+	for _, action := range []struct {
+		key   string
+		given bool
+	}{{"lane", route.Lane != nil}, {"files", route.Files != nil}, {"respond", route.Respond != nil}, {"grant", route.Grant != nil}} {
+		if action.given {
+			actions = append(actions, action.key)
+		}
+	}
+	switch last := len(actions) - 1; {
+	case last < 0:
+		c.source.wrong(path, "matches %s and does nothing (write lane: NAME, or one of files, respond and grant)", quote(route.Match))
+		return
+	case last == 1:
+		c.source.wrong(path, "matches %s with both %s and %s (a route does one thing: take one out)", quote(route.Match), actions[0], actions[1])
+		return
+	case last > 1:
+		c.source.wrong(path, "matches %s with %s and %s (a route does one thing: keep one)", quote(route.Match),
+			strings.Join(actions[:last], ", "), actions[last])
+		return
+	}
+	if route.Lane != nil {
 		if _, defined := c.Lanes[*route.Lane]; !defined {
 			c.source.wrong(path+".lane", "%s is not among the lanes (%s)", quote(*route.Lane), meant(*route.Lane, c.laneNames()))
 		}
-	default:
-		c.checkRespond(path, route)
+		return
 	}
+	c.checkLocal(path, route)
 }
 
-func (c *fileConfig) checkRespond(path string, route routeConfig) {
+// checkLocal is for a route that Holdfast answers: it takes no body, and has no view whose messages go somewhere.
+func (c *fileConfig) checkLocal(path string, route routeConfig) {
 	if route.BodyBytes != nil {
 		c.source.wrong(path+".body_bytes", "%q has no effect on a route that responds by itself (take it out)", route.BodyBytes)
 	}
-	respond := route.Respond
+	if c.source.isSet(path + ".message_path") {
+		c.source.wrong(path+".message_path", "%s has no effect on a route that responds by itself (take it out)", quote(route.MessagePath))
+	}
+	switch {
+	case route.Files != nil:
+		c.checkFiles(path+".files", route.Files)
+	case route.Grant != nil:
+		c.checkGrant(path+".grant", route.Grant)
+	default:
+		c.checkRespond(path+".respond", route.Respond)
+	}
+}
+
+func (c *fileConfig) checkFiles(path string, files *filesConfig) {
+	if files.Dir == "" || strings.ContainsFunc(files.Dir, isControl) {
+		c.source.wrong(path+".dir", "%s is not a directory's path (write /srv/static)", quote(files.Dir))
+	}
+	if problem := notHeaderValue(files.CacheControl); problem != "" {
+		c.source.wrong(path+".cache_control", "%s %s", quote(files.CacheControl), problem)
+	}
+	c.checkHeaders(path+".headers", files.Headers)
+	set := c.source.isSet(path + ".cache_control")
+	if set && files.Internal {
+		c.source.wrong(path+".cache_control", "%s has no effect with internal: true, where the application's answer says it (take it out)",
+			quote(files.CacheControl))
+	}
+	for _, name := range c.source.order[path+".headers"] {
+		if set && strings.EqualFold(name, "cache-control") {
+			c.source.wrongAt(c.source.keys[join(path+".headers", name)], "header %s in %s is what cache_control says (take one out)",
+				quote(name), path+".headers")
+		}
+	}
+}
+
+// checkGrant needs the key now: without it every grant would be refused, and nobody would know why.
+func (c *fileConfig) checkGrant(path string, grant *grantConfig) {
+	switch value, set := c.source.env(grant.KeyEnv); {
+	case !variableName.MatchString(grant.KeyEnv):
+		// What is no name may be the key itself.
+		c.source.wrong(path+".key_env", "is not the name of a variable (write GRANT_KEY, and set GRANT_KEY to the key)")
+	case !set:
+		c.source.wrong(path+".key_env", "%s is a variable that is not set (set it to the key that signs grants)", quote(grant.KeyEnv))
+	case value == "":
+		c.source.wrong(path+".key_env", "%s is a variable that is empty (set it to the key that signs grants)", quote(grant.KeyEnv))
+	}
+	if !tokenText.MatchString(grant.Cookie) {
+		c.source.wrong(path+".cookie", "%s is not the name of a cookie (write sessionid)", quote(grant.Cookie))
+	}
+}
+
+func (c *fileConfig) checkRespond(path string, respond *respondConfig) {
 	if respond.Body != "" && slices.Contains(bodyless, respond.Status) {
-		c.source.wrong(path+".respond.body", "%s cannot be sent: an answer %d has no body (take it out, or write status: 200)",
+		c.source.wrong(path+".body", "%s cannot be sent: an answer %d has no body (take it out, or write status: 200)",
 			quote(respond.Body), respond.Status)
 	}
-	headers := path + ".respond.headers"
+	c.checkHeaders(path+".headers", respond.Headers)
+}
+
+func (c *fileConfig) checkHeaders(headers string, values map[string]string) {
 	first := map[string]string{}
 	for _, name := range c.source.order[headers] {
 		at, low := c.source.keys[join(headers, name)], strings.ToLower(name)
@@ -73,35 +189,64 @@ func (c *fileConfig) checkRespond(path string, route routeConfig) {
 			c.source.wrongAt(at, "header %s in %s is the same header as %s (write it once)", quote(name), headers, quote(first[low]))
 		}
 		first[low] = name
-		value := respond.Headers[name]
-		if strings.ContainsFunc(value, func(r rune) bool { return isControl(r) && r != '\t' }) || strings.Trim(value, " \t") != value {
-			c.source.wrong(join(headers, name), "%s is not a header value (write one line without spaces around it)", quote(value))
+		if problem := notHeaderValue(values[name]); problem != "" {
+			c.source.wrong(join(headers, name), "%s %s", quote(values[name]), problem)
 		}
 	}
 }
 
-// checkPattern takes an absolute path: itself alone, or with a / at its end everything under it. It is compared with
-// the decoded path, so that it is written decoded. The error goes on where the sentence's quoted pattern ends.
-func checkPattern(pattern string) error {
-	const later = "not supported by this version"
+func notHeaderValue(value string) string {
+	if strings.ContainsFunc(value, func(r rune) bool { return isControl(r) && r != '\t' }) || strings.Trim(value, " \t") != value {
+		return "is not a header value (write one line without spaces around it)"
+	}
+	return ""
+}
+
+// parseMatch reads a route's pattern and refuses, besides what is none, what would match nothing or not what it seems
+// to. It is compared with the decoded path, so that it is written decoded. The error goes on where the sentence's
+// quoted pattern ends.
+func parseMatch(pattern string) (p proxy.Pattern, err error) {
 	switch {
 	case pattern == "":
-		return errors.New("is empty where a path is needed (write / for every path)")
-	case methodText.MatchString(pattern):
-		return fmt.Errorf("begins with a method, which is %s (write the path alone)", later)
-	case strings.ContainsAny(pattern, "{}"):
-		return fmt.Errorf("has a wildcard, which is %s (write a path, or a subtree as /files/)", later)
-	case !strings.HasPrefix(pattern, "/"):
-		return fmt.Errorf("does not begin with a / (write a path as %s; a host is %s)", "/"+pattern, later)
+		return p, errors.New("is empty where a path is needed (write / for every path)")
 	case strings.ContainsFunc(pattern, isControl):
-		return errors.New("has a control character (take it out)")
+		return p, errors.New("has a control character (take it out)")
 	case strings.ContainsAny(pattern, "?#"):
-		return errors.New("has a query or a fragment (a route matches the path alone: take it out)")
-	case strings.Contains(pattern, "%"):
-		return fmt.Errorf("has a percent sign, which is %s (a route matches the decoded path: write the character itself)", later)
+		return p, errors.New("has a query or a fragment (a route matches the path alone: take it out)")
+	case escapeText.MatchString(pattern):
+		escape := escapeText.FindString(pattern)
+		plain, _ := url.PathUnescape(escape)
+		return p, fmt.Errorf("has the escape %s (a route matches the decoded path: write %s)", escape, quote(plain))
 	case strings.HasSuffix(pattern, "*"):
-		return fmt.Errorf("ends in a *, which stands for nothing (everything under a path is written with a / at the end: %s)",
+		return p, fmt.Errorf("ends in a *, which stands for nothing (everything under a path is written with a / at the end: %s)",
 			strings.TrimRight(pattern, "*"))
 	}
-	return nil
+	if methodText.MatchString(pattern) {
+		return p, fmt.Errorf("is a method without a path (write %s /)", strings.TrimSpace(pattern))
+	}
+	if p, err = proxy.ParsePattern(pattern); err != nil {
+		return p, err
+	}
+	if p.Method == "CONNECT" || p.Method == "TRACE" {
+		return p, fmt.Errorf("is for %s, which is always refused (take the route out)", p.Method)
+	}
+	return p, nil
+}
+
+// samePattern is the same for two patterns that match the same requests: what a wildcard is called makes no difference,
+// and {name...} at the end is what a / there is.
+func samePattern(p proxy.Pattern) string {
+	segments := strings.Split(p.Path, "/")
+	last := len(segments) - 1
+	for i, segment := range segments {
+		switch {
+		case segment == "{$}":
+			segments[i] = "{$}"
+		case i == last && (segment == "" || strings.HasSuffix(segment, "...}")):
+			segments[i] = ""
+		case strings.HasPrefix(segment, "{"):
+			segments[i] = "{}"
+		}
+	}
+	return p.Method + " " + p.Host + strings.Join(segments, "/")
 }

@@ -18,7 +18,7 @@ const configFiles = "../../testdata/config"
 func testVariables(name string) (string, bool) {
 	value, ok := map[string]string{
 		"NAME": "web-1", "LISTEN": "127.0.0.1:9000", "PORT": "8001", "SLOTS": "4", "FOUR": "4", "WAIT": "15s",
-		"BYTES": "10MiB", "EMPTY": "", "WORD": "many", "NULL": "null", "YAML": "a: 1 # b\n- c: {d",
+		"BYTES": "10MiB", "EMPTY": "", "WORD": "many", "NULL": "null", "GRANT_KEY": "hunter2", "YAML": "a: 1 # b\n- c: {d",
 	}[name]
 	return value, ok
 }
@@ -90,6 +90,12 @@ func TestConfig_EachValidFileMeansWhatItSays(t *testing.T) {
 	checks := map[string]func(t *testing.T, c *fileConfig){
 		"minimal": wantMinimal, "crlf": wantMinimal, "strings": wantStrings,
 		"numbers": wantNumbers, "variables": wantVariables, "blocks": wantBlocks,
+		"whole": wantWhole, "patterns": wantPatterns, "listeners": wantListeners,
+		"admin-open": func(t *testing.T, c *fileConfig) {
+			if c.Admin.Listen != "0.0.0.0:5562" || len(c.Admin.Keys) != 0 {
+				t.Errorf("admin is %+v", c.Admin)
+			}
+		},
 	}
 	files, err := filepath.Glob(configFiles + "/valid/*.yaml")
 	if err != nil || len(files) != len(checks) {
@@ -99,7 +105,9 @@ func TestConfig_EachValidFileMeansWhatItSays(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(name, func(t *testing.T) {
 			c := mustLoad(t, file)
-			wantEqual(t, "warnings", c.warnings, nil)
+			if name != "whole" {
+				wantEqual(t, "warnings", c.warnings, nil)
+			}
 			checks[name](t, c)
 		})
 	}
@@ -117,16 +125,26 @@ func wantMinimal(t *testing.T, c *fileConfig) {
 			Health: targetHealth{Path: "*", Host: "localhost", Interval: seconds(2)},
 		}},
 		Lanes: map[string]laneConfig{"web": {
-			Upstream: "app", Slots: 8, Queue: 512, QueueTimeout: seconds(10), ResponseTimeout: seconds(60), Streaming: "refuse",
+			Upstream: "app", Kind: "request", Slots: 8, Queue: 512, QueueTimeout: seconds(10), ResponseTimeout: seconds(60),
+			Streaming: "refuse", Idle: 0,
 		}},
 		Routes: []routeConfig{{Match: "/", Lane: &web}},
 		Limits: limitsConfig{
 			HeaderBytes: 16384, HeaderTimeout: seconds(10), BodyBytes: 33554432, BodyTimeout: seconds(30),
-			Memory: 268435456, IdleTimeout: seconds(75),
+			Memory: 268435456, Spool: spoolConfig{Dir: "", Bytes: 4294967296}, IdleTimeout: seconds(75), Connections: 0,
 		},
-		Drain:  drainConfig{Delay: 0, Bound: seconds(25)},
-		Health: healthConfig{Path: "/health", ReadyPath: "/ready"},
-		Log:    logConfig{Level: "info", Access: false, Format: "json"},
+		Holds: holdsConfig{
+			Dialects: []string{"m0", "grip"}, Heartbeat: seconds(15), OutboxBytes: 65536, WriteStall: seconds(30),
+			Limit: 0, MaxAge: 0, Journal: journalConfig{Events: 256, Bytes: 67108864, Age: seconds(600)},
+			MessagePath: "/ws/message", MessageBytes: 1048576, Origins: oneOrList{"same-host"},
+		},
+		Grip:    gripConfig{Iss: "holdfast", Key: ""},
+		Publish: keyedListener{Listen: "127.0.0.1:5561"},
+		Admin:   keyedListener{Listen: "127.0.0.1:5562"},
+		Bus:     "memory",
+		Drain:   drainConfig{Delay: 0, Bound: seconds(25)},
+		Health:  healthConfig{Path: "/health", ReadyPath: "/ready"},
+		Log:     logConfig{Level: "info", Access: false, Format: "json"},
 	})
 }
 
@@ -295,7 +313,7 @@ func TestQuickConfig_IsOneForwardingLaneOnEveryPath(t *testing.T) {
 	}
 	wantEqual(t, "listen", c.Listen, oneOrList{":8080"})
 	wantEqual(t, "lanes", c.Lanes, map[string]laneConfig{"default": {Upstream: "app", Slots: 8, Queue: 512,
-		QueueTimeout: seconds(10), ResponseTimeout: seconds(60), Streaming: "forward"}})
+		Kind: "request", QueueTimeout: seconds(10), ResponseTimeout: seconds(60), Streaming: "forward"}})
 	wantEqual(t, "lanes in order", c.laneNames(), []string{"default"})
 	wantEqual(t, "targets", c.Upstreams["app"].Targets, []string{"unix:/run/app.sock"})
 	wantEqual(t, "route", []string{c.Routes[0].Match, *c.Routes[0].Lane}, []string{"/", "default"})

@@ -1,12 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -17,14 +16,12 @@ import (
 //	yaml:"name"         the key
 //	required:"example"  may not be left out; the example is the hint
 //	min, max:"1KiB"     bounds of a number, duration or size, inclusive
-//	oneof:"a b"         the closed list of words a text is from
-//	later:"a b"         on a blank field: keys that the contract names and this version does not know
+//	zero:"none"         0 may be written below min, and is what
+//	oneof:"a b"         the closed list of words a text, or each of a list, is from
+//	secret:"true"       no fault shows the value
 //
 // A struct in a list, in a map or behind a pointer begins with what its setDefaults gives.
-type decoder struct {
-	*source
-	env func(string) (string, bool)
-}
+type decoder struct{ *source }
 
 type defaulter interface{ setDefaults() }
 
@@ -72,7 +69,7 @@ func (d *decoder) decode(path string, node *yaml.Node, into reflect.Value, tag r
 		need = needed(into)
 	}
 	if node.Kind != want || isNull(node) {
-		d.mismatch(path, node, need)
+		d.mismatch(path, node, need, tag)
 		return
 	}
 	switch into.Kind() {
@@ -81,7 +78,7 @@ func (d *decoder) decode(path string, node *yaml.Node, into reflect.Value, tag r
 	case reflect.Map:
 		d.named(path, node, into)
 	case reflect.Slice:
-		d.list(path, node, into)
+		d.list(path, node, into, tag)
 	default:
 		d.scalar(path, node, into, tag)
 	}
@@ -99,7 +96,7 @@ func (d *decoder) structure(path string, node *yaml.Node, into reflect.Value) {
 	d.eachKey(path, node, func(key string, keyNode, value *yaml.Node) {
 		i, ok := fields[key]
 		if !ok {
-			mistyped[d.unknownKey(path, keyNode, into.Type(), known)] = true
+			mistyped[d.unknownKey(path, keyNode, known)] = true
 			return
 		}
 		d.decode(join(path, key), value, into.Field(i), into.Type().Field(i).Tag)
@@ -123,11 +120,11 @@ func (d *decoder) named(path string, node *yaml.Node, into reflect.Value) {
 	})
 }
 
-func (d *decoder) list(path string, node *yaml.Node, into reflect.Value) {
+func (d *decoder) list(path string, node *yaml.Node, into reflect.Value, tag reflect.StructTag) {
 	into.Set(reflect.MakeSlice(into.Type(), len(node.Content), len(node.Content)))
 	for i, value := range node.Content {
 		withDefaults(into.Index(i))
-		d.decode(item(path, i), value, into.Index(i), "")
+		d.decode(item(path, i), value, into.Index(i), tag)
 	}
 }
 
@@ -151,14 +148,8 @@ func (d *decoder) eachKey(path string, node *yaml.Node, do func(key string, keyN
 }
 
 // unknownKey gives back the key that was probably meant: it is not missing too.
-func (d *decoder) unknownKey(path string, key *yaml.Node, owner reflect.Type, known []string) string {
+func (d *decoder) unknownKey(path string, key *yaml.Node, known []string) string {
 	at := mark{key.Line, key.Column}
-	for i := range owner.NumField() {
-		if slices.Contains(strings.Fields(owner.Field(i).Tag.Get("later")), key.Value) {
-			d.wrongAt(at, "key %s%s is not supported by this version (take it out)", quote(key.Value), under(path))
-			return ""
-		}
-	}
 	near, hint := nearest(key.Value, known), meant(key.Value, known)
 	if near == "" {
 		if home := homeOf(key.Value, reflect.TypeFor[fileConfig](), ""); home != "" {
@@ -205,17 +196,20 @@ func homeOf(key string, t reflect.Type, path string) string {
 // refused, as they make it text, unless a variable made the value: there they change nothing.
 func (d *decoder) scalar(path string, node *yaml.Node, into reflect.Value, tag reflect.StructTag) {
 	if node.Kind != yaml.ScalarNode || isNull(node) {
-		d.mismatch(path, node, needed(into))
+		d.mismatch(path, node, needed(into), tag)
 		return
 	}
 	value, err := expand(node.Value, d.env)
 	if err != nil {
-		d.wrong(path, "%s %v", quote(node.Value), err)
+		if isSecret(tag) && !errors.Is(err, errUnset) {
+			err = errNoName // what stands in the braces may be part of the secret
+		}
+		d.wrong(path, "%s %v", shownAs(tag, node.Value), err)
 		return
 	}
-	shown := quote(value)
-	if value != node.Value {
-		shown += " (from " + quote(node.Value) + ")"
+	shown := shownAs(tag, value)
+	if value != node.Value && !isSecret(tag) {
+		shown += " (from " + shownAs(tag, node.Value) + ")"
 	}
 	if err := assign(into, value); err != nil {
 		d.wrong(path, "%s %v", shown, err)
@@ -231,16 +225,16 @@ func (d *decoder) scalar(path string, node *yaml.Node, into reflect.Value, tag r
 	}
 }
 
-func (d *decoder) mismatch(path string, node *yaml.Node, need string) {
+func (d *decoder) mismatch(path string, node *yaml.Node, need string, tag reflect.StructTag) {
 	if isNull(node) {
 		d.wrong(path, "has no value where %s is needed (give it one, or take the key out)", need)
 		return
 	}
 	shown, hint := "", howToWrite[need]
 	if node.Kind == yaml.ScalarNode {
-		shown = quote(node.Value) + " "
+		shown = shownAs(tag, node.Value) + " "
 		if need == "a list" {
-			hint = "write [" + quote(node.Value) + "]"
+			hint = "write [" + shownAs(tag, node.Value) + "]"
 		}
 	}
 	d.wrong(path, "%sis %s where %s is needed (%s)", shown, nodeWords(node), need, hint)

@@ -49,7 +49,14 @@ func outside(value reflect.Value, tag reflect.StructTag) string {
 		return fmt.Sprintf("is not one of its words (%s)", hint)
 	}
 	bound := reflect.New(value.Type()).Elem()
+	zero, mayBeZero := tag.Lookup("zero")
+	if mayBeZero && value.Int() == 0 {
+		return ""
+	}
 	if least, ok := tag.Lookup("min"); ok && assign(bound, least) == nil && value.Int() < bound.Int() {
+		if mayBeZero {
+			return fmt.Sprintf("is below %s (write %s or more, or 0 for %s)", least, least, zero)
+		}
 		return fmt.Sprintf("is below %s (write %s or more)", least, least)
 	}
 	if most, ok := tag.Lookup("max"); ok && assign(bound, most) == nil && value.Int() > bound.Int() {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -103,11 +105,11 @@ func parseTarget(s string) (endpoint, error) {
 	if !ok {
 		return endpoint{}, errors.New("is not a target (write http://host:port or unix:/path)")
 	}
+	if strings.Contains(address, "@") { // before anything is quoted: it ends a password
+		return endpoint{}, errors.New("has a user name, which is not sent (write http://host:port)")
+	}
 	if end := strings.IndexAny(address, "/?#"); end >= 0 {
 		return endpoint{}, fmt.Errorf("has a path, and requests keep their own (write http://%s)", address[:end])
-	}
-	if strings.Contains(address, "@") {
-		return endpoint{}, errors.New("has a user name, which is not sent (write http://host:port)")
 	}
 	if strings.LastIndexByte(address, ':') <= strings.LastIndexByte(address, ']') { // -1 <= -1: neither port nor brackets
 		address += ":80"
@@ -120,6 +122,43 @@ func parseTarget(s string) (endpoint, error) {
 		return endpoint{}, errors.New("has no host (write http://127.0.0.1:8000)")
 	}
 	return endpoint{network: "tcp", address: net.JoinHostPort(strings.ToLower(host), port)}, nil
+}
+
+// isLocal reports whether nothing but this machine reaches what listens there.
+func (e endpoint) isLocal() bool {
+	if e.network == "unix" {
+		return true
+	}
+	host, _, _ := net.SplitHostPort(e.address) // parsed before
+	ip, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
+}
+
+// overlaps reports whether two listeners cannot both be bound. One on every address takes the port of them all,
+// those of the other IP version too. Port 0 is another port each time.
+func (e endpoint) overlaps(other endpoint) bool {
+	if e.network != other.network {
+		return false
+	}
+	if e.network == "unix" {
+		return path.Clean(e.address) == path.Clean(other.address)
+	}
+	host, port, every := e.bound()
+	otherHost, otherPort, otherEvery := other.bound()
+	return port == otherPort && port != "0" && (host == otherHost || every || otherEvery)
+}
+
+// bound is a TCP endpoint as the system sees it.
+func (e endpoint) bound() (host, port string, everyAddress bool) {
+	host, port, _ = net.SplitHostPort(strings.ToLower(e.address)) // parsed before
+	if host == "localhost" {
+		host = "127.0.0.1"
+	}
+	ip, err := netip.ParseAddr(host)
+	if err == nil {
+		host = ip.Unmap().String()
+	}
+	return host, port, host == "" || err == nil && ip.Unmap().IsUnspecified()
 }
 
 // splitAddress takes host:port apart and checks both; the least port is 0 where the system may choose.

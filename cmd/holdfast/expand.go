@@ -10,6 +10,8 @@ import (
 var (
 	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	errNoEnd     = errors.New("has a ${ that is never closed (write ${NAME}, or $$ for a dollar)")
+	errNoName    = errors.New("has a ${ that begins no variable (write ${NAME} or ${NAME:-default}, or $$ for a dollar)")
+	errUnset     = errors.New("which is not set")
 )
 
 // expand replaces ${NAME} and ${NAME:-default} in one scalar, after YAML has been read, so that nothing in a variable
@@ -56,7 +58,7 @@ func variable(inner string, env func(string) (string, bool)) (string, error) {
 	case hasDefault && value == "":
 		return strings.ReplaceAll(fallback, "$$", "$"), nil
 	case !ok:
-		return "", fmt.Errorf("needs the variable %s, which is not set (set it, or write ${%s:-default})", name, name)
+		return "", fmt.Errorf("needs the variable %s, %w (set it, or write ${%s:-default})", name, errUnset, name)
 	}
 	return value, nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -117,15 +116,15 @@ type entry struct {
 // entries reads what the app has written to its ledger so far.
 func (a *app) entries() (entries []entry) {
 	a.t.Helper()
-	file, err := os.Open(a.ledger)
+	data, err := os.ReadFile(a.ledger)
 	if err != nil {
 		return nil
 	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
+	// The last line may be half written.
+	for line := range bytes.Lines(data[:bytes.LastIndexByte(data, '\n')+1]) {
 		var e entry
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			a.t.Fatalf("ledger: %v in %q", err, lines.Text())
+		if err := json.Unmarshal(line, &e); err != nil {
+			a.t.Fatalf("ledger: %v in %q", err, line)
 		}
 		entries = append(entries, e)
 	}
@@ -171,6 +170,17 @@ func (a *app) running(path string) (n int) {
 	return n
 }
 
+// writeConfig writes a configuration whose listeners are on free ports.
+func writeConfig(t *testing.T, yaml string, addresses ...any) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "config.yaml")
+	text := "listen: \"127.0.0.1:0\"\nadmin: {listen: \"127.0.0.1:0\"}\n" + fmt.Sprintf(yaml, addresses...)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // startHoldfast serves a configuration until the test ends. %s stands for the
 // apps' addresses, in order; the listener is on a free port.
 func startHoldfast(t *testing.T, yaml string, apps ...*app) *holdfast {
@@ -179,23 +189,19 @@ func startHoldfast(t *testing.T, yaml string, apps ...*app) *holdfast {
 	for i, a := range apps {
 		addresses[i] = a.addr
 	}
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	text := "listen: \"127.0.0.1:0\"\n" + fmt.Sprintf(yaml, addresses...)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := writeConfig(t, yaml, addresses...)
 	config, err := loadConfig(path, os.LookupEnv)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := start(config, zap.NewNop())
+	h, err := start(config, func() (*fileConfig, error) { return loadServable(path) }, zap.NewNop(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { h.stop(5 * time.Second) })
+	t.Cleanup(func() { h.stopAll(5 * time.Second) })
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := h.awaitTargets(ctx); err != nil || ctx.Err() != nil {
+	if err := h.awaitReady(ctx); err != nil || ctx.Err() != nil {
 		t.Fatal("not ready:", err, ctx.Err())
 	}
 	return h

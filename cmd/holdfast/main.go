@@ -28,6 +28,8 @@ const usage = `holdfast: lanes in front of an app server
 
   holdfast [serve] -c config.yaml
   holdfast serve --upstream http://127.0.0.1:8000 [--listen :8080] [--slots 8]
+  holdfast doctor -c config.yaml [--json]
+  holdfast ready | reload | drain [--wait]   [-c config.yaml | --admin ADDRESS] [--key KEY]
   holdfast version
   holdfast help
 
@@ -46,6 +48,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	switch command {
 	case "serve":
 		return serveCommand(args, stdout, stderr)
+	case "doctor":
+		return doctorCommand(args, stdout, stderr)
+	case "ready":
+		return readyCommand(args, stdout, stderr)
+	case "reload":
+		return reloadCommand(args, stdout, stderr)
+	case "drain":
+		return drainCommand(args, stdout, stderr)
 	case "version":
 		fmt.Fprintln(stdout, "holdfast", version)
 		return exitOK
@@ -59,22 +69,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 // serveCommand reads the flags of serve, then the configuration, and serves.
 func serveCommand(args []string, stdout, stderr io.Writer) int {
-	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() { fmt.Fprint(stdout, usage, flags.FlagUsages()) }
+	flags := newFlags("serve")
 	file := flags.StringP("config", "c", "", "the configuration `file`")
 	upstream := flags.String("upstream", "", "serve without a file: the app's `address`")
 	listen := flags.StringSlice("listen", nil, "with --upstream: `address` to listen on (default :8080)")
 	slots := flags.Int("slots", quickSlots, "with --upstream: how many requests the app runs at once")
-	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {
-		return exitOK
-	} else if err != nil {
-		return usageError(stderr, err.Error())
-	}
-	if flags.NArg() > 0 {
-		return usageError(stderr, fmt.Sprintf("%q is not a flag", flags.Arg(0)))
+	if done, code := parseFlags(flags, args, stdout, stderr); done {
+		return code
 	}
 	var config *fileConfig
+	var load func() (*fileConfig, error)
 	var err error
 	switch {
 	case *upstream != "" && *file != "":
@@ -90,13 +94,46 @@ func serveCommand(args []string, stdout, stderr io.Writer) int {
 		if *file == "" {
 			return usageError(stderr, "no configuration: give -c config.yaml, HOLDFAST_CONFIG, or --upstream http://127.0.0.1:8000")
 		}
-		config, err = loadConfig(*file, os.LookupEnv)
+		load = func() (*fileConfig, error) { return loadServable(*file) }
+		config, err = load()
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return exitConfig
 	}
-	return serve(config, stderr)
+	return serve(config, load, stderr)
+}
+
+// loadServable reads a configuration that this version can serve.
+func loadServable(file string) (*fileConfig, error) {
+	config, err := loadConfig(file, os.LookupEnv)
+	if err != nil {
+		return nil, err
+	}
+	if missing := config.notBuilt(); len(missing) > 0 {
+		return nil, &configError{missing}
+	}
+	return config, nil
+}
+
+func newFlags(command string) *pflag.FlagSet {
+	return pflag.NewFlagSet(command, pflag.ContinueOnError)
+}
+
+// parseFlags reads a command's flags. done: there is nothing to do but to
+// exit with code.
+func parseFlags(flags *pflag.FlagSet, args []string, stdout, stderr io.Writer) (done bool, code int) {
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() { fmt.Fprint(stdout, usage, flags.FlagUsages()) }
+	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {
+		return true, exitOK
+	} else if err != nil {
+		return true, usageError(stderr, err.Error())
+	}
+	if flags.NArg() > 0 {
+		return true, usageError(stderr, fmt.Sprintf("%q is not a flag", flags.Arg(0)))
+	}
+	return false, exitOK
 }
 
 func usageError(stderr io.Writer, text string) int {

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,102 +23,199 @@ import (
 
 // holdfast is the wired process: everything that a configuration becomes.
 type holdfast struct {
-	config    *fileConfig
+	// fixed
 	log       *zap.Logger
-	upstreams map[string]*upstream.Upstream
-	lanes     map[string]*lanes.Lane
+	access    *zap.Logger
+	load      func() (*fileConfig, error) // reads the configuration again; nil: there is no file
 	server    *proxy.Server
+	admin     *proxy.Server // nil: off
 	listeners []net.Listener
+	adminLn   net.Listener
+	health    *health.Health
+	drainNow  chan struct{} // POST /drain
+
+	state           atomic.Int32
+	reloads, failed atomic.Uint64
+
+	reloading sync.Mutex // one reload at a time
+	wiring    atomic.Pointer[wiring]
 }
 
-// serve runs a configuration until a signal ends it, and gives the exit code.
-func serve(config *fileConfig, stderr io.Writer) int {
-	log, err := newLogger(config.Log, stderr)
-	if err != nil {
-		fmt.Fprintln(stderr, "holdfast:", err)
-		return exitFailed
-	}
-	defer log.Sync()
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	defer signal.Stop(signals)
-	h, err := start(config, log)
-	if err != nil {
-		fmt.Fprintln(stderr, "holdfast:", err)
-		return exitFailed
-	}
-	return h.run(signals, stderr)
+// wiring is what a reload replaces, all at once.
+type wiring struct {
+	config    *fileConfig
+	upstreams map[string]*upstream.Upstream
+	lanes     map[string]*lanes.Lane
 }
 
 // start binds the listeners and serves: from here on /health answers, and
-// requests wait for targets that have not answered yet.
-func start(config *fileConfig, log *zap.Logger) (*holdfast, error) {
-	h := &holdfast{config: config, log: log,
-		upstreams: make(map[string]*upstream.Upstream), lanes: make(map[string]*lanes.Lane)}
-	for _, address := range config.Listen {
-		ln, err := listen(address)
+// requests wait for targets that have not answered yet. load reads the
+// configuration again, for a reload; nil: there is no file.
+func start(config *fileConfig, load func() (*fileConfig, error), log, access *zap.Logger) (h *holdfast, err error) {
+	h = &holdfast{load: load, log: log, access: access, drainNow: make(chan struct{}, 1)}
+	defer func() {
 		if err != nil {
 			h.closeListeners()
-			return nil, fmt.Errorf("cannot listen on %s: %w; change listen, or end what holds it", address, err)
 		}
-		h.listeners = append(h.listeners, ln)
+	}()
+	for _, address := range config.Listen {
+		if err := h.bind(address, "listen", func(ln net.Listener) { h.listeners = append(h.listeners, ln) }); err != nil {
+			return nil, err
+		}
 	}
-	for _, name := range config.upstreamNames() {
-		h.upstreams[name] = upstream.New(config.upstream(name), h.targetChanged)
+	if config.Admin.Listen != "" {
+		if err := h.bind(config.Admin.Listen, "admin.listen", func(ln net.Listener) { h.adminLn = ln }); err != nil {
+			return nil, err
+		}
 	}
-	for _, name := range config.laneNames() {
-		lane := config.Lanes[name]
-		h.lanes[name] = lanes.New(lanes.Config{
-			Name: name, Slots: lane.Slots, Queue: lane.Queue,
-			QueueTimeout: time.Duration(lane.QueueTimeout), ResponseTimeout: time.Duration(lane.ResponseTimeout),
-		}, h.upstreams[lane.Upstream].Deal(lane.Slots))
-	}
-	limits := config.Limits
-	server, err := proxy.New(proxy.Config{
-		HeaderBytes: int(limits.HeaderBytes), HeaderTimeout: time.Duration(limits.HeaderTimeout),
-		BodyBytes: int64(limits.BodyBytes), BodyTimeout: time.Duration(limits.BodyTimeout),
-		IdleTimeout: time.Duration(limits.IdleTimeout), Memory: int64(limits.Memory),
-	}, h.routes(), log)
-	if err != nil {
-		h.closeListeners()
+	h.health = health.New(health.Config{
+		Instance: config.instance(), Version: version, State: h.stateWord, Lanes: h.laneCounts, Targets: h.targets,
+		Ask: h.ask, Interval: h.healthInterval, Routes: h.routeCounts, Memory: func() int64 { return h.server.Memory() },
+		Reloads: func() (uint64, uint64) { return h.reloads.Load(), h.failed.Load() },
+	})
+	w := h.wire(config, nil)
+	if h.server, err = proxy.New(config.proxy(), h.routes(w), log, access); err != nil {
 		return nil, err
 	}
-	h.server = server
-	for _, u := range h.upstreams {
+	h.wiring.Store(w)
+	if h.adminLn != nil {
+		if h.admin, err = h.newAdmin(config); err != nil {
+			return nil, err
+		}
+		go h.accept(h.admin, h.adminLn)
+	}
+	for _, u := range w.upstreams {
 		u.Start()
 	}
 	for _, ln := range h.listeners {
-		go h.accept(ln)
+		go h.accept(h.server, ln)
 	}
-	h.logStart()
+	h.logStart(config)
 	return h, nil
 }
 
+func (h *holdfast) bind(address, key string, keep func(net.Listener)) error {
+	ln, err := listen(address)
+	if err != nil {
+		return fmt.Errorf("cannot listen on %s: %w; change %s, or end what holds it", address, err, key)
+	}
+	keep(ln)
+	return nil
+}
+
 // accept serves a listener until the drain.
-func (h *holdfast) accept(ln net.Listener) {
-	if err := h.server.Serve(ln); err != nil {
+func (h *holdfast) accept(server *proxy.Server, ln net.Listener) {
+	if err := server.Serve(ln); err != nil {
 		h.log.Error("listener failed", zap.String("listen", ln.Addr().String()), zap.Error(err))
 	}
 }
 
-func (h *holdfast) logStart() {
+// wire makes what a configuration names. Targets, and lanes that stay on
+// their upstream, are taken over from old; nothing of them is changed yet.
+func (h *holdfast) wire(config *fileConfig, old *wiring) *wiring {
+	w := &wiring{config: config, upstreams: make(map[string]*upstream.Upstream), lanes: make(map[string]*lanes.Lane)}
+	for _, name := range config.upstreamNames() {
+		cfg := config.upstream(name)
+		if old != nil && old.upstreams[name] != nil {
+			w.upstreams[name] = old.upstreams[name].Next(cfg, h.targetChanged)
+		} else {
+			w.upstreams[name] = upstream.New(cfg, h.targetChanged)
+		}
+	}
+	for _, name := range config.laneNames() {
+		if old != nil && old.lanes[name] != nil && old.config.Lanes[name].Upstream == config.Lanes[name].Upstream {
+			w.lanes[name] = old.lanes[name]
+		} else {
+			w.lanes[name] = lanes.New(config.lane(name), w.deal(name))
+		}
+	}
+	return w
+}
+
+func (w *wiring) deal(lane string) []*upstream.Target {
+	cfg := w.config.Lanes[lane]
+	return w.upstreams[cfg.Upstream].Deal(cfg.Slots)
+}
+
+// reload puts the configuration file in force anew, or keeps the old one. It
+// names what changed in the file and cannot change without a restart.
+func (h *holdfast) reload() (unchanged []string, err error) {
+	h.reloading.Lock()
+	defer h.reloading.Unlock()
+	if h.load == nil {
+		return nil, errors.New("there is no file to read again: Holdfast was started with --upstream")
+	}
+	defer func() {
+		if err != nil {
+			h.failed.Add(1)
+			h.log.Error("reload refused, the old configuration stays", zap.Error(err))
+		}
+	}()
+	config, err := h.load()
+	if err != nil {
+		return nil, err
+	}
+	old := h.wiring.Load()
+	w := h.wire(config, old)
+	if err := h.server.Configure(config.proxy(), h.routes(w)); err != nil {
+		return nil, err
+	}
+	h.wiring.Store(w)
+	for _, name := range config.laneNames() {
+		if w.lanes[name] == old.lanes[name] {
+			w.lanes[name].Configure(config.lane(name), w.deal(name))
+		}
+	}
+	for name, lane := range old.lanes {
+		if w.lanes[name] != lane {
+			lane.Retire()
+		}
+	}
+	for name, u := range old.upstreams {
+		u.CloseReplaced(w.upstreams[name])
+	}
+	for _, u := range w.upstreams {
+		u.Apply()
+	}
+	h.reloads.Add(1)
+	unchanged = fixedChanges(old.config, config)
+	h.log.Info("reloaded", zap.Int("lanes", len(w.lanes)), zap.Int("routes", len(config.Routes)),
+		zap.Strings("needs_restart", unchanged))
+	for _, warning := range config.warnings {
+		h.log.Warn("configuration", zap.String("detail", warning))
+	}
+	return unchanged, nil
+}
+
+// fixedChanges names the keys that differ and are read at the start only.
+func fixedChanges(old, now *fileConfig) (keys []string) {
+	differs := func(key string, a, b any) {
+		if fmt.Sprint(a) != fmt.Sprint(b) {
+			keys = append(keys, key)
+		}
+	}
+	differs("instance", old.Instance, now.Instance)
+	differs("listen", old.Listen, now.Listen)
+	differs("admin", old.Admin, now.Admin)
+	differs("log.level", old.Log.Level, now.Log.Level)
+	differs("log.format", old.Log.Format, now.Log.Format)
+	return keys
+}
+
+func (h *holdfast) logStart(config *fileConfig) {
 	addresses := make([]string, len(h.listeners))
 	for i, ln := range h.listeners {
 		addresses[i] = ln.Addr().String()
 	}
-	h.log.Info("started", zap.String("version", version), zap.String("instance", h.instance()),
-		zap.Strings("listen", addresses), zap.Int("lanes", len(h.lanes)), zap.Int("routes", len(h.config.Routes)))
-	for _, warning := range h.config.warnings {
+	fields := []zap.Field{zap.String("version", version), zap.String("instance", config.instance()),
+		zap.Strings("listen", addresses), zap.Int("lanes", len(config.Lanes)), zap.Int("routes", len(config.Routes))}
+	if h.adminLn != nil {
+		fields = append(fields, zap.String("admin", h.adminLn.Addr().String()))
+	}
+	h.log.Info("started", fields...)
+	for _, warning := range config.warnings {
 		h.log.Warn("configuration", zap.String("detail", warning))
 	}
-}
-
-func (h *holdfast) instance() string {
-	if h.config.Instance != "" {
-		return h.config.Instance
-	}
-	name, _ := os.Hostname()
-	return name
 }
 
 // targetChanged logs a target that went up or down.
@@ -129,16 +227,73 @@ func (h *holdfast) targetChanged(change upstream.Change) {
 	h.log.Warn("target down", zap.String("target", change.Target), zap.Duration("after", change.After), zap.Error(change.Err))
 }
 
-// upstream composes an upstream's configuration.
+func (h *holdfast) closeListeners() {
+	for _, ln := range h.listeners {
+		ln.Close()
+	}
+	if h.adminLn != nil {
+		h.adminLn.Close()
+	}
+}
+
+// The configurations of the packages, composed from the file's.
+
+func (c *fileConfig) instance() string {
+	if c.Instance != "" {
+		return c.Instance
+	}
+	name, _ := os.Hostname()
+	return name
+}
+
+func (c *fileConfig) proxy() proxy.Config {
+	limits := c.Limits
+	return proxy.Config{
+		HeaderBytes: int(limits.HeaderBytes), HeaderTimeout: time.Duration(limits.HeaderTimeout),
+		BodyBytes: int64(limits.BodyBytes), BodyTimeout: time.Duration(limits.BodyTimeout),
+		IdleTimeout: time.Duration(limits.IdleTimeout), Memory: int64(limits.Memory),
+		Trusted: c.trusted(), Guarded: c.messagePaths(), AccessLog: c.Log.Access,
+	}
+}
+
+func (c *fileConfig) trusted() (t proxy.Trusted) {
+	for _, text := range c.TrustedProxies {
+		if text == "unix" {
+			t.Unix = true
+		} else if prefix, err := netip.ParsePrefix(text); err == nil {
+			t.Networks = append(t.Networks, prefix.Masked())
+		} else if addr, err := netip.ParseAddr(text); err == nil { // checked with the configuration
+			t.Networks = append(t.Networks, netip.PrefixFrom(addr, addr.BitLen()))
+		}
+	}
+	return t
+}
+
+// messagePaths are the paths that only Holdfast itself asks.
+func (c *fileConfig) messagePaths() (paths []string) {
+	if c.Holds.MessagePath != "" {
+		paths = append(paths, c.Holds.MessagePath)
+	}
+	for _, route := range c.Routes {
+		if route.MessagePath != "" {
+			paths = append(paths, route.MessagePath)
+		}
+	}
+	return paths
+}
+
+func (c *fileConfig) lane(name string) lanes.Config {
+	lane := c.Lanes[name]
+	return lanes.Config{Name: name, Queue: lane.Queue, QueueTimeout: time.Duration(lane.QueueTimeout),
+		ResponseTimeout: time.Duration(lane.ResponseTimeout)}
+}
+
 func (c *fileConfig) upstream(name string) upstream.Config {
 	u := c.Upstreams[name]
 	config := upstream.Config{
 		Name: name, Park: time.Duration(u.Park), AbandonLimit: time.Duration(u.AbandonLimit),
 		ConnectTimeout: time.Duration(u.ConnectTimeout), KeepAliveOff: u.Keepalive == "off",
 		Health: upstream.Health{Path: u.Health.Path, Host: u.Health.Host},
-	}
-	if u.Concurrency != nil {
-		config.Concurrency = *u.Concurrency
 	}
 	for _, text := range u.Targets {
 		e, _ := parseTarget(text) // checked with the configuration
@@ -147,26 +302,32 @@ func (c *fileConfig) upstream(name string) upstream.Config {
 	return config
 }
 
-// routes composes the route table, the process's own paths first.
-func (h *holdfast) routes() []proxy.Route {
+// routes composes the route table, the process's own paths last, where no
+// route has them.
+func (h *holdfast) routes(w *wiring) []proxy.Route {
 	var routes []proxy.Route
 	taken := make(map[string]bool)
-	for _, r := range h.config.Routes {
+	for _, r := range w.config.Routes {
 		route := proxy.Route{Match: r.Match}
-		if r.BodyBytes != nil {
-			route.BodyBytes = int64(*r.BodyBytes)
-		}
 		if r.Lane != nil {
-			route.Lane = h.lanes[*r.Lane]
-			route.ForwardStreams = h.config.Lanes[*r.Lane].Streaming == "forward"
+			route.Lane = w.lanes[*r.Lane]
+			route.ForwardStreams = w.config.Lanes[*r.Lane].Streaming == "forward"
+			if r.BodyBytes != nil {
+				route.BodyBytes = int64(*r.BodyBytes)
+			}
 		} else {
 			route.Respond = r.Respond.respond()
 		}
-		taken[r.Match] = true
+		if p, err := proxy.ParsePattern(r.Match); err == nil && (p.Method == "" || p.Method == "GET") {
+			taken[p.Path] = true
+		}
 		routes = append(routes, route)
 	}
-	if path := h.config.Health.Path; path != "" && !taken[path] {
-		routes = append(routes, proxy.Route{Match: path, Answer: h.healthAnswer()})
+	own := map[string]func(*proxy.Asked) proxy.Respond{w.config.Health.Path: h.healthAnswer, w.config.Health.ReadyPath: h.readyAnswer}
+	for path, answer := range own {
+		if path != "" && !taken[path] {
+			routes = append(routes, proxy.Route{Match: path, Answer: answer})
+		}
 	}
 	return routes
 }
@@ -184,81 +345,31 @@ func (r *respondConfig) respond() *proxy.Respond {
 	return respond
 }
 
-// healthAnswer answers /health from counters alone.
-func (h *holdfast) healthAnswer() func(near bool) proxy.Respond {
-	report := health.New(health.Config{Instance: h.instance(), Version: version, Lanes: h.laneCounts})
-	return func(near bool) proxy.Respond {
-		return proxy.Respond{Status: 200, Body: report.Body(near),
-			Fields: []string{"Content-Type", "application/json", "Cache-Control", "no-store"}}
+// awaitReady waits until every target has answered and says so.
+func (h *holdfast) awaitReady(ctx context.Context) error {
+	if err := h.awaitTargets(ctx); err != nil || ctx.Err() != nil {
+		return err
 	}
+	if h.state.CompareAndSwap(stateStarting, stateReady) {
+		h.log.Info("ready")
+	}
+	return nil
 }
 
-func (h *holdfast) laneCounts() map[string]health.Lane {
-	counts := make(map[string]health.Lane, len(h.lanes))
-	for name, lane := range h.lanes {
-		s := lane.Snapshot()
-		counts[name] = health.Lane{Slots: s.Slots, InUse: s.InUse, Waiting: s.Waiting, Abandoned: s.Abandoned}
-	}
-	return counts
-}
-
-// run waits for readiness and for the signal that ends the process.
-func (h *holdfast) run(signals <-chan os.Signal, stderr io.Writer) int {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	ready := make(chan error, 1)
-	go func() { ready <- h.awaitTargets(ctx) }()
-	for {
-		select {
-		case err := <-ready:
-			if err != nil {
-				h.stop(0)
-				fmt.Fprintln(stderr, "holdfast:", err)
-				return exitConfig
-			}
-			h.log.Info("ready")
-			ready = nil
-		case s := <-signals:
-			h.log.Info("draining", zap.String("signal", s.String()))
-			return h.drain(signals)
-		}
-	}
-}
-
-// drain stops within the configured bound; a second signal ends it at once.
-func (h *holdfast) drain(signals <-chan os.Signal) int {
-	stopped := make(chan error, 1)
-	go func() { stopped <- h.stop(time.Duration(h.config.Drain.Bound)) }()
-	select {
-	case err := <-stopped:
-		if errors.Is(err, context.DeadlineExceeded) {
-			h.log.Warn("stopped at drain.bound, what was running was cut", zap.Duration("bound", time.Duration(h.config.Drain.Bound)))
-		} else {
-			h.log.Info("stopped")
-		}
-		return exitOK
-	case s := <-signals:
-		h.log.Warn("stopped at once by a second signal", zap.String("signal", s.String()))
+// serve runs a configuration until a signal ends it, and gives the exit code.
+func serve(config *fileConfig, load func() (*fileConfig, error), stderr io.Writer) int {
+	log, access, err := newLoggers(config.Log, stderr)
+	if err != nil {
+		fmt.Fprintln(stderr, "holdfast:", err)
 		return exitFailed
 	}
-}
-
-// stop ends serving within bound and gives everything back.
-func (h *holdfast) stop(bound time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
-	defer cancel()
-	err := h.server.Shutdown(ctx)
-	for _, lane := range h.lanes {
-		lane.Close()
+	defer log.Sync()
+	signals := watchSignals()
+	defer signals.stop()
+	h, err := start(config, load, log, access)
+	if err != nil {
+		fmt.Fprintln(stderr, "holdfast:", err)
+		return exitFailed
 	}
-	for _, u := range h.upstreams {
-		u.Close()
-	}
-	return err
-}
-
-func (h *holdfast) closeListeners() {
-	for _, ln := range h.listeners {
-		ln.Close()
-	}
+	return h.run(signals, stderr)
 }

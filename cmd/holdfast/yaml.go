@@ -20,6 +20,10 @@ const maxFaults = 10
 // mark is a place in the configuration file, both numbers counted from 1.
 type mark struct{ line, column int }
 
+func (m mark) before(other mark) bool {
+	return m.line < other.line || m.line == other.line && m.column < other.column
+}
+
 // fault is one thing that is wrong, as one sentence, and where it stands.
 type fault struct {
 	at   mark
@@ -36,7 +40,8 @@ func (e *configError) Error() string { return strings.Join(e.sentences, "\n") }
 // the order of named entries (slots are dealt in it), and what was found wrong so far. Values are named by their path
 // as a reader would write it: `lanes.web.slots`, `routes[0].match`.
 type source struct {
-	file   string            // "" when the configuration came from flags
+	file   string // "" when the configuration came from flags
+	env    func(string) (string, bool)
 	flags  map[string]string // path to the flag that gave it, for a configuration without a file
 	values map[string]mark
 	keys   map[string]mark
@@ -44,20 +49,24 @@ type source struct {
 	faults []fault
 }
 
-func newSource(file string) *source {
-	return &source{file: file, values: map[string]mark{}, keys: map[string]mark{}, order: map[string][]string{}}
+func newSource(file string, env func(string) (string, bool)) *source {
+	return &source{file: file, env: env, values: map[string]mark{}, keys: map[string]mark{}, order: map[string][]string{}}
 }
 
 // wrong records a fault of the value at path; the sentence begins with the path, or the flag that gave the value.
 func (s *source) wrong(path, format string, args ...any) {
-	subject := path
-	if path == "" {
-		subject = "the configuration"
-	}
+	s.wrongAt(s.place(path), "%s %s", s.subject(path), fmt.Sprintf(format, args...))
+}
+
+// subject is what a sentence calls the value at path.
+func (s *source) subject(path string) string {
 	if flag, ok := s.flags[path]; ok {
-		subject = flag
+		return flag
 	}
-	s.wrongAt(s.place(path), "%s %s", subject, fmt.Sprintf(format, args...))
+	if path == "" {
+		return "the configuration"
+	}
+	return path
 }
 
 func (s *source) wrongAt(at mark, format string, args ...any) {
@@ -68,6 +77,16 @@ func (s *source) wrongAt(at mark, format string, args ...any) {
 func (s *source) isSet(path string) bool {
 	_, ok := s.values[path]
 	return ok
+}
+
+// hasKeys tells a section from a key that holds a value.
+func (s *source) hasKeys(path string) bool {
+	for key := range s.keys {
+		if strings.HasPrefix(key, path+".") {
+			return true
+		}
+	}
+	return false
 }
 
 // place finds the value at path, or what encloses it when it was left out.
@@ -88,23 +107,24 @@ func (s *source) err() error {
 	if len(s.faults) == 0 {
 		return nil
 	}
-	sort.SliceStable(s.faults, func(i, j int) bool {
-		a, b := s.faults[i].at, s.faults[j].at
-		return a.line < b.line || a.line == b.line && a.column < b.column
-	})
+	sort.SliceStable(s.faults, func(i, j int) bool { return s.faults[i].at.before(s.faults[j].at) })
 	e := &configError{}
 	for i, f := range s.faults {
 		if i == maxFaults {
 			e.sentences = append(e.sentences, fmt.Sprintf("%s: %d more faults follow (mend these first)", s.file, len(s.faults)-i))
 			break
 		}
-		if s.file == "" {
-			e.sentences = append(e.sentences, f.text)
-			continue
-		}
-		e.sentences = append(e.sentences, fmt.Sprintf("%s:%d:%d: %s", s.file, f.at.line, f.at.column, f.text))
+		e.sentences = append(e.sentences, s.sentence(f.at, f.text))
 	}
 	return e
+}
+
+// sentence puts its place in front of text, where there is a file to have one.
+func (s *source) sentence(at mark, text string) string {
+	if s.file == "" {
+		return text
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", s.file, at.line, at.column, text)
 }
 
 // parse reads the one YAML document of data; nil when there is none, or when it is not YAML (recorded).
@@ -129,7 +149,7 @@ func (s *source) parse(data []byte) *yaml.Node {
 		return nil
 	}
 	root := document.Content[0]
-	if s.plain(root); len(s.faults) > 0 {
+	if s.plain(root, false); len(s.faults) > 0 {
 		return nil
 	}
 	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
@@ -139,22 +159,29 @@ func (s *source) parse(data []byte) *yaml.Node {
 }
 
 // plain records anchors, aliases and tags: they make the value at a place come from somewhere else, and a
-// configuration is to mean what its line says.
-func (s *source) plain(node *yaml.Node) {
+// configuration is to mean what its line says. A secret that begins with one of their characters is not shown.
+func (s *source) plain(node *yaml.Node, secret bool) {
 	at := mark{node.Line, node.Column}
+	shown := func(sign, name string) string {
+		if secret {
+			return hidden
+		}
+		return quote(sign + name)
+	}
 	switch {
 	case node.Kind == yaml.AliasNode:
-		s.wrongAt(at, "%s is an alias (aliases are not read: write the value out)", quote("*"+node.Value))
+		s.wrongAt(at, "%s is an alias (aliases are not read: write the value out)", shown("*", node.Value))
 		return
 	case node.Anchor != "":
-		s.wrongAt(at, "%s is an anchor (anchors are not read: write the value out where it is needed)", quote("&"+node.Anchor))
+		s.wrongAt(at, "%s is an anchor (anchors are not read: write the value out where it is needed)", shown("&", node.Anchor))
 		return
 	case node.Style&yaml.TaggedStyle != 0:
-		s.wrongAt(at, "%s is a tag (tags are not read: each key has its own type)", quote(node.Tag))
+		s.wrongAt(at, "%s is a tag (tags are not read: each key has its own type)", shown("", node.Tag))
 		return
 	}
-	for _, child := range node.Content {
-		s.plain(child)
+	for i, child := range node.Content {
+		ofSecret := node.Kind == yaml.MappingNode && i%2 == 1 && isSecretKey(node.Content[i-1].Value)
+		s.plain(child, secret || ofSecret)
 	}
 }
 
@@ -173,8 +200,9 @@ func syntaxFault(data []byte, err error) (at mark, format string, text, why, hin
 			}
 		}
 	}
-	if name, ok := strings.CutPrefix(message, "unknown anchor '"); ok {
-		name, _, _ = strings.Cut(name, "'")
+	unknown, isAlias := strings.CutPrefix(message, "unknown anchor '")
+	if isAlias {
+		name, _, _ := strings.Cut(unknown, "'")
 		// The parser gives no line: the first one that has the alias outside a comment is it.
 		if found := regexp.MustCompile(`(?m)^[^#\n]*\*` + regexp.QuoteMeta(name)).FindIndex(data); found != nil {
 			number = 1 + bytes.Count(data[:found[0]], []byte("\n"))
@@ -191,14 +219,18 @@ func syntaxFault(data []byte, err error) (at mark, format string, text, why, hin
 	switch {
 	case strings.Contains(message, "tab"), strings.HasPrefix(strings.TrimLeft(line, " "), "\t"):
 		hint = "indent with spaces"
-	case strings.HasPrefix(message, "unknown anchor"):
+	case isAlias:
 		hint = "aliases are not read: write the value out"
 	case strings.Contains(string(data), "${") && strings.Contains(message, "',' or"):
 		hint = `inside { } and [ ] a variable is written in quotes: "${NAME}"`
 	case strings.Contains(message, "mapping values"):
 		hint = `a value that contains ": " is written in quotes`
 	}
-	return mark{number, column}, "%s is not YAML: %s (%s)", quote(strings.TrimSpace(line)), message, hint
+	shown, secret := withoutSecret(lines[:number])
+	if secret && isAlias {
+		message = "unknown anchor referenced"
+	}
+	return mark{number, column}, "%s is not YAML: %s (%s)", quote(shown), message, hint
 }
 
 // badByte finds the first byte that no YAML text has.
@@ -221,9 +253,10 @@ func badByte(data []byte) (at mark, what string) {
 	return at, ""
 }
 
-// quote shows offending text on one line, cut where it would hide the sentence around it.
+// quote shows offending text on one line, cut where it would hide the sentence around it, a URL without its password.
 func quote(text string) string {
 	const shown = 80
+	text = withoutUser(text)
 	if len(text) > shown {
 		cut := shown
 		for cut > 0 && !utf8.RuneStart(text[cut]) {

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"net/netip"
+	"strings"
+
+	"holdfast/proxy"
+)
+
+// access decides who may ask one of Holdfast's own listeners.
+type access struct {
+	keys  [][sha256.Size]byte
+	hosts map[string]bool // that may stand in Host, besides IP literals and localhost
+}
+
+func newAccess(keys []string, listen ...string) *access {
+	a := &access{hosts: map[string]bool{"localhost": true}}
+	for _, key := range keys {
+		a.keys = append(a.keys, sha256.Sum256([]byte(key)))
+	}
+	for _, address := range listen {
+		if host, _, err := net.SplitHostPort(address); err == nil && host != "" {
+			a.hosts[strings.ToLower(host)] = true
+		}
+	}
+	return a
+}
+
+// hasKey compares in constant time, with every key.
+func (a *access) hasKey(asked *proxy.Asked) bool {
+	given, ok := strings.CutPrefix(asked.Field("authorization"), "Bearer ")
+	if !ok {
+		return false
+	}
+	sum := sha256.Sum256([]byte(given))
+	found := 0
+	for _, key := range a.keys {
+		found |= subtle.ConstantTimeCompare(sum[:], key[:])
+	}
+	return found == 1
+}
+
+// browser reports whether a web page may be behind the request: it names an
+// origin, or a host that is only a name, which a page's author can point here.
+func (a *access) browser(asked *proxy.Asked) bool {
+	if asked.Field("origin") != "" {
+		return true
+	}
+	host := asked.Field("host")
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return false
+	}
+	return !a.hosts[strings.ToLower(host)]
+}
+
+// guard lets a request through to answer. Loopback and unix peers may ask
+// everything, others what is not local; whoever has a key may ask everything.
+func (a *access) guard(local bool, answer func(*proxy.Asked) proxy.Respond) func(*proxy.Asked) proxy.Respond {
+	return func(asked *proxy.Asked) proxy.Respond {
+		switch {
+		case a.hasKey(asked):
+		case a.browser(asked):
+			return proxy.Refuse("unauthorized", "a request with Origin, or whose Host is a name this listener does not have, needs a key: Authorization: Bearer KEY")
+		case local && !asked.Near:
+			return proxy.Refuse("unauthorized", "from another machine this needs a key: Authorization: Bearer KEY, one of admin.keys")
+		}
+		return answer(asked)
+	}
+}
+
+// newAdmin serves metrics, status, drain and reload.
+func (h *holdfast) newAdmin(config *fileConfig) (*proxy.Server, error) {
+	a := newAccess(config.Admin.Keys, config.Admin.Listen)
+	routes := []proxy.Route{
+		{Match: "GET /{$}", Answer: a.guard(false, h.adminIndex)},
+		{Match: "GET /metrics", Answer: a.guard(false, h.metricsAnswer)},
+		{Match: "GET /status", Answer: a.guard(false, func(*proxy.Asked) proxy.Respond { return jsonAnswer(200, h.health.Status()) })},
+		{Match: "GET /health", Answer: a.guard(false, func(*proxy.Asked) proxy.Respond { return jsonAnswer(200, h.health.Body(true)) })},
+		{Match: "GET /ready", Answer: a.guard(false, h.readyAnswer)},
+		{Match: "POST /drain", Answer: a.guard(true, h.drainAnswer)},
+		{Match: "POST /reload", Answer: a.guard(true, h.reloadAnswer)},
+		{Match: "GET /debug/pprof/", Answer: a.guard(true, profileAnswer)},
+	}
+	return proxy.New(proxy.Config{}, routes, h.log, nil)
+}
+
+func (h *holdfast) adminIndex(*proxy.Asked) proxy.Respond {
+	return proxy.Respond{Status: 200, Fields: []string{"Content-Type", "text/plain; charset=utf-8"},
+		Body: []byte("holdfast " + version + "\n\nGET /metrics /status /health /ready /debug/pprof/\nPOST /drain /reload\n")}
+}
+
+func (h *holdfast) metricsAnswer(*proxy.Asked) proxy.Respond {
+	contentType, body, err := h.health.Metrics()
+	if err != nil {
+		panic(err)
+	}
+	return proxy.Respond{Status: 200, Body: body, Fields: []string{"Content-Type", contentType}}
+}
+
+func (h *holdfast) drainAnswer(*proxy.Asked) proxy.Respond {
+	select {
+	case h.drainNow <- struct{}{}:
+	default: // asked before
+	}
+	return jsonAnswer(202, []byte(`{"state":"draining"}`+"\n"))
+}
+
+func (h *holdfast) reloadAnswer(*proxy.Asked) proxy.Respond {
+	unchanged, err := h.reload()
+	if err != nil {
+		return proxy.Refuse("bad_request", "the old configuration stays: "+err.Error())
+	}
+	body, err := json.Marshal(struct {
+		Result       string   `json:"result"`
+		NeedsRestart []string `json:"needs_restart"`
+	}{"ok", append([]string{}, unchanged...)})
+	if err != nil {
+		panic(err)
+	}
+	return jsonAnswer(200, append(body, '\n'))
+}
+
+// profileAnswer runs a handler of net/http/pprof.
+func profileAnswer(asked *proxy.Asked) proxy.Respond {
+	request, err := http.NewRequest(asked.Method, asked.Path+"?"+asked.Query, nil)
+	if err != nil {
+		return proxy.Refuse("bad_request", err.Error())
+	}
+	out := &recorded{header: make(http.Header), status: 200}
+	switch strings.TrimPrefix(asked.Path, "/debug/pprof/") {
+	case "cmdline":
+		pprof.Cmdline(out, request)
+	case "profile":
+		pprof.Profile(out, request)
+	case "symbol":
+		pprof.Symbol(out, request)
+	case "trace":
+		pprof.Trace(out, request)
+	default:
+		pprof.Index(out, request)
+	}
+	respond := proxy.Respond{Status: out.status, Body: out.body.Bytes()}
+	for name, values := range out.header {
+		if name != "Content-Length" {
+			respond.Fields = append(respond.Fields, name, values[0])
+		}
+	}
+	return respond
+}
+
+// recorded is an answer of net/http kept in memory.
+type recorded struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (r *recorded) Header() http.Header         { return r.header }
+func (r *recorded) WriteHeader(status int)      { r.status = status }
+func (r *recorded) Write(p []byte) (int, error) { return r.body.Write(p) }

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"time"
+
+	"holdfast/health"
+	"holdfast/lanes"
+	"holdfast/proxy"
+)
+
+// The snapshots that health is given.
+
+func (h *holdfast) laneCounts() []health.Lane {
+	w := h.wiring.Load()
+	counts := make([]health.Lane, 0, len(w.lanes))
+	for _, name := range w.config.laneNames() {
+		s := w.lanes[name].Snapshot()
+		lane := health.Lane{Name: name, Slots: s.Slots, InUse: s.InUse, Waiting: s.Waiting, Abandoned: s.Abandoned,
+			Parked: s.Parked, OldestWait: s.OldestWait, Refused: make(map[string]uint64),
+			ClosedOnView: s.ClosedOnView, Retried: s.Retried, Waited: s.Waited}
+		for reason, n := range s.Refused {
+			lane.Refused[string(reason)] = n
+		}
+		for _, slot := range s.SlotStates {
+			lane.States = append(lane.States, health.Slot{Target: slot.Target, State: slot.State, For: slot.For})
+		}
+		counts = append(counts, lane)
+	}
+	return counts
+}
+
+func (h *holdfast) targets() (targets []health.Target) {
+	w := h.wiring.Load()
+	for _, name := range w.config.upstreamNames() {
+		if w.config.laneOn(name) == "" {
+			continue // nobody uses it
+		}
+		for _, target := range w.upstreams[name].Targets() {
+			state := target.State()
+			t := health.Target{Upstream: name, Name: target.String(), Up: state.Up, Since: state.Since, Heard: target.Heard()}
+			if state.Err != nil {
+				t.Err = state.Err.Error()
+			}
+			targets = append(targets, t)
+		}
+	}
+	return targets
+}
+
+// ask asks a target through the first lane that has a free slot there.
+func (h *holdfast) ask(name string, wait time.Duration) (answer health.Answer) {
+	w := h.wiring.Load()
+	for _, u := range w.upstreams {
+		for _, target := range u.Targets() {
+			if target.String() != name {
+				continue
+			}
+			for _, lane := range w.lanes {
+				result, err := lane.Ask(target, wait)
+				if result == lanes.NotAsked {
+					continue
+				}
+				answer = health.Answer{Asked: true, Answered: result == lanes.Answered, Silent: result == lanes.Silent}
+				if err != nil {
+					answer.Err = err.Error()
+				}
+				return answer
+			}
+		}
+	}
+	return answer
+}
+
+func (h *holdfast) healthInterval(upstream string) time.Duration {
+	return time.Duration(h.wiring.Load().config.Upstreams[upstream].Health.Interval)
+}
+
+func (h *holdfast) routeCounts() []health.Route {
+	snapshots := h.server.Routes()
+	counts := make([]health.Route, len(snapshots))
+	for i, s := range snapshots {
+		counts[i] = health.Route{Name: s.Route, Codes: s.Codes, Took: s.Took}
+	}
+	return counts
+}
+
+func jsonAnswer(status int, body []byte) proxy.Respond {
+	return proxy.Respond{Status: status, Body: body,
+		Fields: []string{"Content-Type", "application/json", "Cache-Control", "no-store"}}
+}
+
+func (h *holdfast) healthAnswer(asked *proxy.Asked) proxy.Respond {
+	return jsonAnswer(200, h.health.Body(asked.Near))
+}
+
+func (h *holdfast) readyAnswer(*proxy.Asked) proxy.Respond {
+	return jsonAnswer(health.ReadyBody(h.health.Ready()))
+}

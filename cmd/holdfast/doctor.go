@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"holdfast/upstream"
+)
+
+// check is one line of the doctor's: what was looked at, what was found, and
+// what to change.
+type check struct {
+	Name   string `json:"name"`
+	Result string `json:"result"` // ok, warn or fail
+	Found  string `json:"found"`
+	Fix    string `json:"fix,omitempty"`
+}
+
+// examination is the list of checks, and the exit code that serve would have.
+type examination struct {
+	Checks []check `json:"checks"`
+	Exit   int     `json:"exit"`
+}
+
+func (e *examination) ok(name, format string, args ...any) {
+	e.Checks = append(e.Checks, check{name, "ok", fmt.Sprintf(format, args...), ""})
+}
+
+func (e *examination) warn(name, fix, format string, args ...any) {
+	e.Checks = append(e.Checks, check{name, "warn", fmt.Sprintf(format, args...), fix})
+}
+
+func (e *examination) fail(exit int, name, fix, format string, args ...any) {
+	e.Checks = append(e.Checks, check{name, "fail", fmt.Sprintf(format, args...), fix})
+	if e.Exit == exitOK {
+		e.Exit = exit
+	}
+}
+
+// doctorCommand prints the resolved configuration and the checks. It binds
+// nothing, and asks each target once.
+func doctorCommand(args []string, stdout, stderr io.Writer) int {
+	flags := newFlags("doctor")
+	file := flags.StringP("config", "c", "", "the configuration `file`")
+	asJSON := flags.Bool("json", false, "print JSON")
+	if done, code := parseFlags(flags, args, stdout, stderr); done {
+		return code
+	}
+	if *file == "" {
+		*file = os.Getenv("HOLDFAST_CONFIG")
+	}
+	if *file == "" {
+		return usageError(stderr, "no configuration: give -c config.yaml or HOLDFAST_CONFIG")
+	}
+	e := &examination{}
+	config, err := loadServable(*file)
+	if err != nil {
+		e.fail(exitConfig, "configuration", "correct the file", "%v", err)
+	} else {
+		e.ok("configuration", "%s is valid", *file)
+		e.examine(config)
+	}
+	if *asJSON {
+		json.NewEncoder(stdout).Encode(e)
+		return e.Exit
+	}
+	if config != nil {
+		resolved, err := yaml.Marshal(config.shown())
+		if err != nil {
+			fmt.Fprintln(stderr, "holdfast:", err)
+			return exitFailed
+		}
+		fmt.Fprintf(stdout, "%s\n", resolved)
+	}
+	for _, c := range e.Checks {
+		fmt.Fprintf(stdout, "%-4s  %s: %s\n", c.Result, c.Name, c.Found)
+		if c.Fix != "" {
+			fmt.Fprintf(stdout, "      %s\n", c.Fix)
+		}
+	}
+	return e.Exit
+}
+
+func (e *examination) examine(config *fileConfig) {
+	for _, warning := range config.warnings {
+		e.warn("configuration", "", "%s", warning)
+	}
+	for _, name := range config.upstreamNames() {
+		u := upstream.New(config.upstream(name), nil)
+		for _, target := range u.Targets() {
+			e.askTarget(config, name, target)
+		}
+		u.Close()
+		e.compareSlots(config, name)
+	}
+	for _, address := range config.Listen {
+		e.port(config, "listen", address)
+	}
+	if config.Admin.Listen != "" {
+		e.port(config, "admin.listen", config.Admin.Listen)
+	}
+	e.descriptors(config)
+}
+
+// askTarget asks a target once, without waiting for it to come up.
+func (e *examination) askTarget(config *fileConfig, name string, target *upstream.Target) {
+	check := "target " + target.String()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	began := time.Now()
+	err := target.Ask(ctx)
+	took := time.Since(began).Round(time.Millisecond)
+	switch {
+	case err == nil:
+		e.ok(check, "answers within %v", took)
+	case errors.Is(err, upstream.ErrUnreachable):
+		e.warn(check, "start the app, or correct upstreams."+name+".targets; serve waits for it for start_timeout and then exits 78", "%v", err)
+		return
+	case errors.Is(err, upstream.ErrTimeout), errors.Is(err, upstream.ErrInterrupted):
+		e.warn(check, "see the app's own log: its workers may all be busy, or still starting", "accepts connections and did not answer within %v", took)
+	default:
+		e.warn(check, "see the app's own log", "%v", err)
+	}
+	e.keepAlive(target, check)
+	e.processes(config, name, target, check)
+}
+
+// keepAlive says whether the app offers to use a connection again.
+func (e *examination) keepAlive(target *upstream.Target, check string) {
+	offers, err := target.OffersKeepAlive(2 * time.Second)
+	switch {
+	case err != nil:
+	case offers:
+		e.ok(check, "offers keep-alive: a slot uses its connection again")
+	default:
+		e.ok(check, "closes each connection after its answer, as gunicorn's sync workers do: every request makes a connection")
+	}
+}
+
+// processes suspects several processes behind one port: the kernel picks one
+// of them for each connection, however busy it is.
+func (e *examination) processes(config *fileConfig, name string, target *upstream.Target, check string) {
+	workers := workersOn(target.Addr())
+	if workers < 2 {
+		return
+	}
+	if offers, err := target.OffersKeepAlive(2 * time.Second); err != nil || !offers {
+		e.ok(check, "%d worker processes share it, and take only what they can run", workers)
+		return
+	}
+	e.warn(check, "start one process for each target and list them under upstreams."+name+".targets, or use sync workers",
+		"%d worker processes share it: the kernel picks one for each connection, however busy it is, so that a fast view can wait behind a slow one while others are free", workers)
+}
+
+// compareSlots says how the slots that lanes have on an upstream compare with
+// what it is said to run at once.
+func (e *examination) compareSlots(config *fileConfig, name string) {
+	slots, _ := config.slotsOf(name)
+	u := config.Upstreams[name]
+	switch {
+	case slots == 0:
+	case u.Concurrency == nil:
+		e.ok("upstream "+name, "%d slots on %d targets; set concurrency to what one process runs at once (gunicorn: --threads) to have the sum checked", slots, len(u.Targets))
+	case slots < *u.Concurrency*len(u.Targets):
+		e.warn("upstream "+name, "raise lanes' slots", "%d slots on targets that run %d at once: the rest of the app stays idle", slots, *u.Concurrency*len(u.Targets))
+	default:
+		e.ok("upstream "+name, "%d slots, all that its targets run at once", slots)
+	}
+}
+
+// port says whether an address can be listened on, and who holds it if not.
+func (e *examination) port(config *fileConfig, key, address string) {
+	check := key + " " + address
+	ln, err := listen(address)
+	if err == nil {
+		ln.Close()
+		e.ok(check, "is free")
+		return
+	}
+	if errors.Is(err, syscall.EADDRINUSE) && config.Admin.Listen != "" {
+		if status, _, err := newControl(config.Admin.Listen, firstKey(config.Admin.Keys)).ask("GET", "/health"); err == nil && status == 200 {
+			e.ok(check, "is held by a Holdfast that answers at %s", config.Admin.Listen)
+			return
+		}
+	}
+	held := ""
+	if parsed, parseErr := parseListen(address); parseErr == nil && parsed.network == "tcp" {
+		held = holderOf(parsed.address)
+	}
+	e.fail(exitFailed, check, "change "+key+", or end what holds it", "%v%s", err, held)
+}
+
+func firstKey(keys []string) string {
+	if len(keys) == 0 {
+		return ""
+	}
+	return keys[0]
+}
+
+// descriptors compares the limit of open files with what the lanes need.
+func (e *examination) descriptors(config *fileConfig) {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return
+	}
+	slots := 0
+	for _, lane := range config.Lanes {
+		slots += lane.Slots
+	}
+	// Go raises the soft limit to the hard one at start.
+	spare := int64(limit.Max) - int64(slots) - descriptorReserve
+	if spare < 1000 {
+		e.warn("descriptors", "raise the limit (ulimit -n, LimitNOFILE=)", "%d may be open, %d slots need one each: %d are left for clients", limit.Max, slots, max(spare, 0))
+		return
+	}
+	e.ok("descriptors", "%d may be open: room for %d clients beside %d slots", limit.Max, spare, slots)
+}
+
+// descriptorReserve is what the process itself needs: listeners, epoll, logs.
+const descriptorReserve = 64

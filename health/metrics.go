@@ -1,0 +1,118 @@
+package health
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+
+	"holdfast/internal/histogram"
+)
+
+// metrics reads the snapshots when it is scraped: nothing is counted twice and
+// a request pays for no metric.
+type metrics struct{ h *Health }
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("holdfast_"+name, help, labels, nil)
+}
+
+var (
+	laneSlots      = describe("lane_slots", "Slots of the lane.", "lane")
+	laneInUse      = describe("lane_in_use", "Slots at the upstream, the abandoned ones included.", "lane")
+	laneWaiting    = describe("lane_waiting", "Requests waiting for a slot.", "lane")
+	laneAbandoned  = describe("lane_abandoned", "Slots whose client is gone and whose view is not.", "lane")
+	laneWait       = describe("lane_wait_seconds", "Waits for a slot.", "lane")
+	laneRefused    = describe("lane_refused_total", "Requests the lane did not serve.", "lane", "reason")
+	laneClosed     = describe("lane_closed_on_view_total", "Slots freed although the view's end could not be seen.", "lane")
+	requestsTotal  = describe("requests_total", "Exchanges by route and status; 499: the client left first.", "route", "code")
+	requestSeconds = describe("request_seconds", "From a request's head to its answer's last byte.", "route")
+	upstreamUp     = describe("upstream_up", "Whether the target can be reached.", "target")
+	parked         = describe("parked", "Requests waiting while no target of their lane is up.")
+	retriedTotal   = describe("retried_total", "Requests sent a second time.")
+	memoryBytes    = describe("memory_bytes", "Answers that their clients have not taken yet.")
+	reloadTotal    = describe("reload_total", "Reloads of the configuration.", "result")
+	buildInfo      = describe("build_info", "Always 1.", "version", "instance")
+)
+
+// Describe sends every description (prometheus.Collector).
+func (m metrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{laneSlots, laneInUse, laneWaiting, laneAbandoned, laneWait, laneRefused,
+		laneClosed, requestsTotal, requestSeconds, upstreamUp, parked, retriedTotal, memoryBytes, reloadTotal, buildInfo} {
+		out <- d
+	}
+}
+
+// Collect sends the present values (prometheus.Collector).
+func (m metrics) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	var waiting, retried = 0, uint64(0)
+	for _, l := range m.h.cfg.Lanes() {
+		gauge(laneSlots, float64(l.Slots), l.Name)
+		gauge(laneInUse, float64(l.InUse), l.Name)
+		gauge(laneWaiting, float64(l.Waiting), l.Name)
+		gauge(laneAbandoned, float64(l.Abandoned), l.Name)
+		out <- durations(laneWait, l.Waited, l.Name)
+		for reason, n := range l.Refused {
+			counter(laneRefused, n, l.Name, reason)
+		}
+		counter(laneClosed, l.ClosedOnView, l.Name)
+		waiting += l.Parked
+		retried += l.Retried
+	}
+	gauge(parked, float64(waiting))
+	counter(retriedTotal, retried)
+	for _, r := range m.h.cfg.Routes() {
+		for code, n := range r.Codes {
+			counter(requestsTotal, n, r.Name, strconv.Itoa(code))
+		}
+		out <- durations(requestSeconds, r.Took, r.Name)
+	}
+	for _, t := range m.h.cfg.Targets() {
+		up := 0.0
+		if t.Up {
+			up = 1
+		}
+		gauge(upstreamUp, up, t.Name)
+	}
+	gauge(memoryBytes, float64(m.h.cfg.Memory()))
+	ok, failed := m.h.cfg.Reloads()
+	counter(reloadTotal, ok, "ok")
+	counter(reloadTotal, failed, "failed")
+	gauge(buildInfo, 1, m.h.cfg.Version, m.h.cfg.Instance)
+}
+
+func durations(d *prometheus.Desc, s histogram.Snapshot, labels ...string) prometheus.Metric {
+	buckets := make(map[float64]uint64, len(s.Below))
+	for i, n := range s.Below {
+		buckets[histogram.Bounds[i].Seconds()] = n
+	}
+	return prometheus.MustNewConstHistogram(d, s.Count, s.Sum.Seconds(), buckets, labels...)
+}
+
+// Metrics renders the Prometheus text exposition, and gives its content type.
+func (h *Health) Metrics() (contentType string, body []byte, err error) {
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(metrics{h}); err != nil {
+		return "", nil, err
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		return "", nil, err
+	}
+	var out bytes.Buffer
+	format := expfmt.NewFormat(expfmt.TypeTextPlain)
+	encoder := expfmt.NewEncoder(&out, format)
+	for _, family := range families {
+		if err := encoder.Encode(family); err != nil {
+			return "", nil, err
+		}
+	}
+	return string(format), out.Bytes(), nil
+}
