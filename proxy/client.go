@@ -1,26 +1,22 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
-	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"holdfast/internal/http1"
+	"go.uber.org/zap"
+
 	"holdfast/lanes"
 )
 
-const (
-	firstReadBytes = 4 << 10
-	lingerBytes    = 1 << 20         // read and thrown away behind a refusal
-	lingerTime     = 2 * time.Second // and for how long
-)
+const firstReadBytes = 4 << 10
 
 // clientConn is a client's connection: the buffer, the clock and the strict
 // check. At first fasthttp reads from it, through Read; once taken over, serve
@@ -159,6 +155,7 @@ func (c *clientConn) takeOver(net.Conn) {
 // serve serves the connection to its end. The first head is read already.
 func (c *clientConn) serve() {
 	defer c.Close()
+	defer c.recover()
 	for {
 		keep, err := c.handle()
 		if err == nil && !keep {
@@ -172,6 +169,15 @@ func (c *clientConn) serve() {
 			c.end(err)
 			return
 		}
+	}
+}
+
+// recover ends this connection, and no other, when our own code panicked.
+func (c *clientConn) recover() {
+	if p := recover(); p != nil {
+		c.server.log.Error("panic while serving a connection, it was cut",
+			zap.String("reason", reasonInternal), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+		c.cut()
 	}
 }
 
@@ -237,115 +243,6 @@ func (c *clientConn) answerFault(f *fault) (keep bool, err error) {
 	c.record.status = statusOf[f.reason]
 	keep = c.keepAlive()
 	return keep, c.write(f.answer().append(c.out[:0], c.req.isHEAD(), keep, c.req.minor == 0))
-}
-
-// readHead reads the next request's head into c.req. Its errors are a *fault
-// (to be answered, then closed) or anything else (closed without an answer).
-func (c *clientConn) readHead() error {
-	c.done(nil) // of an answer that fasthttp wrote
-	c.r, c.w = 0, copy(c.buf, c.buf[c.r:c.w])
-	if c.w == 0 && len(c.buf) > firstReadBytes {
-		c.buf = nil // what a large body needed is not kept for an idle connection
-	}
-	c.req = request{fields: c.req.fields[:0], length: -1}
-	c.record = record{}
-	var p headProgress
-	for {
-		if c.w > c.r {
-			if done, f := c.parseHead(&p); f != nil {
-				return f
-			} else if done {
-				return nil
-			}
-			if c.w-c.r >= c.site.cfg.HeaderBytes {
-				return c.headTooLarge(p)
-			}
-		}
-		if err := c.fillHead(&p); err != nil {
-			if err == io.EOF && c.w > c.r {
-				return badRequest("the request ends in the middle of its head")
-			}
-			return err
-		}
-	}
-}
-
-// headProgress is how far a head was looked at.
-type headProgress struct {
-	timed   bool // HeaderTimeout runs
-	blank   bool // an empty line before it was passed (RFC 9112 §2.2)
-	scanned int  // offset from c.r
-	line    int  // the length of the request line with its CRLF; 0: not whole yet
-}
-
-// parseHead parses as much of the head as is there. A line is judged when it
-// is whole, not when the head is: what can never become a request need not
-// be waited for.
-func (c *clientConn) parseHead(p *headProgress) (done bool, f *fault) {
-	end, next, err := http1.ScanHead(c.buf[c.r:c.w], p.scanned)
-	if err != nil {
-		return false, badRequest("the head is malformed: " + err.Error())
-	}
-	p.scanned = next
-	if next == 0 {
-		return false, nil
-	}
-	if p.line == 0 {
-		if c.buf[c.r] == '\r' && c.buf[c.r+1] == '\n' { // an empty line in front
-			if p.blank {
-				return false, badRequest("there is more than one empty line before the request")
-			}
-			p.blank, p.scanned = true, 0
-			c.r += 2
-			return c.parseHead(p)
-		}
-		p.line = bytes.IndexByte(c.buf[c.r:c.w], '\n') + 1
-		if f := c.req.parseRequestLine(c.buf[c.r : c.r+p.line-2]); f != nil {
-			return false, f
-		}
-	}
-	if end == 0 {
-		if bytes.Count(c.buf[c.r:c.r+next], []byte("\n")) > maxFields+1 {
-			return false, tooManyFields()
-		}
-		return false, nil
-	}
-	if end > c.site.cfg.HeaderBytes {
-		return false, c.headTooLarge(*p)
-	}
-	fields := c.buf[c.r+p.line : c.r+end]
-	c.r += end
-	c.headEnd = c.r
-	return true, c.req.parseFields(fields)
-}
-
-func (c *clientConn) headTooLarge(p headProgress) *fault {
-	if p.line == 0 || p.line > c.site.cfg.HeaderBytes {
-		return &fault{reason: reasonURITooLong, text: "the request line is larger than limits.header_bytes"}
-	}
-	return &fault{reason: reasonHeadersTooLarge, text: "the head is larger than limits.header_bytes"}
-}
-
-// fillHead reads once. It waits IdleTimeout for a head's first byte and
-// HeaderTimeout from there.
-func (c *clientConn) fillHead(p *headProgress) error {
-	if c.w == len(c.buf) {
-		grown := make([]byte, min(max(2*len(c.buf), firstReadBytes), c.site.cfg.HeaderBytes))
-		c.w = copy(grown, c.buf[c.r:c.w])
-		c.r = 0
-		c.buf = grown
-	}
-	if c.w > c.r {
-		if !p.timed { // the clock of a partial head is not moved by further bytes
-			p.timed = true
-			c.setReadBy(time.Now().Add(c.site.cfg.HeaderTimeout))
-		}
-		return c.fill()
-	}
-	c.setIdle(true)
-	err := c.fill()
-	c.setIdle(false)
-	return err
 }
 
 // setIdle marks the wait for a request's first byte, and sets its clock.
@@ -441,16 +338,6 @@ func (c *clientConn) detach() {
 	c.exchange = nil
 }
 
-// fill reads once into the buffer.
-func (c *clientConn) fill() error {
-	n, err := c.Conn.Read(c.buf[c.w:])
-	c.w += n
-	if n > 0 {
-		return nil
-	}
-	return err
-}
-
 // extendRead moves the read deadline to d from now, unless it is near enough.
 func (c *clientConn) extendRead(d time.Duration) {
 	at := time.Now().Add(d)
@@ -507,53 +394,3 @@ func (c *clientConn) Write(p []byte) (int, error) {
 	c.record.bytes += int64(n)
 	return n, err
 }
-
-// end ends a connection that cannot go on: a fault is answered first.
-func (c *clientConn) end(err error) {
-	var f *fault
-	if errors.As(err, &f) {
-		c.logFault(f)
-		c.record.status = statusOf[f.reason]
-		if c.write(f.answer().append(c.out[:0], c.req.isHEAD(), false, false)) == nil {
-			c.linger()
-		}
-		c.done(f)
-	} else if c.record.began {
-		c.done(err)
-	}
-	c.Close()
-}
-
-// endAfterAnswer closes after the last answer. What the client sent behind
-// its last request would turn the close into a reset, which can eat the answer.
-func (c *clientConn) endAfterAnswer() {
-	if c.r < c.w || c.req.hasBody() || c.req.expect {
-		c.linger()
-	}
-}
-
-// linger closes our side and reads the client's for a moment.
-func (c *clientConn) linger() {
-	half, ok := c.Conn.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil {
-		return
-	}
-	c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
-	io.CopyN(io.Discard, onlyReader{c.Conn}, lingerBytes)
-}
-
-// onlyReader hides everything but Read, so that io.CopyN uses no splice.
-type onlyReader struct{ r io.Reader }
-
-func (o onlyReader) Read(p []byte) (int, error) { return o.r.Read(p) }
-
-// cut ends the connection with a reset: what was sent is not whole, and must
-// not look as if it were.
-func (c *clientConn) cut() {
-	if tcp, ok := c.Conn.(*net.TCPConn); ok {
-		tcp.SetLinger(0)
-	}
-	c.Close()
-}
-
-func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
