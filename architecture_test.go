@@ -18,11 +18,11 @@ const module = "holdfast"
 // arrows are the imports that there may be between the packages of this
 // module; a package that is not named imports none of them.
 var arrows = map[string][]string{
-	"cmd/holdfast": {"proxy", "lanes", "upstream", "health", "holds"},
-	"proxy":        {"lanes", "holds", "internal/http1", "internal/histogram", "upstream"},
+	"cmd/holdfast": {"proxy", "lanes", "upstream", "health", "holds", "internal/tcp"},
+	"proxy":        {"lanes", "holds", "internal/http1", "internal/histogram", "internal/tcp", "upstream"},
 	"lanes":        {"upstream", "internal/histogram"},
 	"health":       {"internal/histogram"},
-	"upstream":     {"internal/http1"},
+	"upstream":     {"internal/http1", "internal/tcp"},
 	"holds":        {"holds/bus"},
 }
 

@@ -36,8 +36,11 @@ type Config struct {
 	Interval func(upstream string) time.Duration
 	// Routes gives every route's counts.
 	Routes func() []Route
-	// Memory is what answers hold that their clients have not taken yet, in bytes.
+	// Memory is what bodies and answers hold in memory, in bytes.
 	Memory func() int64
+	// Spool is what they hold in temporary files, in bytes, and how often there
+	// was no room.
+	Spool func() (bytes int64, fails uint64)
 	// Reloads counts the reloads by result.
 	Reloads func() (ok, failed uint64)
 }
@@ -68,6 +71,7 @@ type Target struct {
 	Since          time.Time
 	Err            string
 	Heard          time.Time // when its last answer ended
+	Asked          bool      // an asking is still out
 }
 
 // Answer is what asking a target showed.
@@ -91,14 +95,15 @@ type Health struct {
 	started time.Time
 
 	mu     sync.Mutex
-	asking chan struct{} // closed when the asking under way is over; nil: none
-	result []string      // of the last asking
-	silent map[string]time.Time
+	asking chan struct{}        // closed when the asking under way is over; nil: none
+	result []string             // of the last asking
+	silent map[string]time.Time // since when a target owes an answer
+	failed map[string]bool      // the last answer to an asking was a bad one
 }
 
 // New starts the uptime.
 func New(cfg Config) *Health {
-	return &Health{cfg: cfg, started: time.Now(), silent: make(map[string]time.Time)}
+	return &Health{cfg: cfg, started: time.Now(), silent: make(map[string]time.Time), failed: make(map[string]bool)}
 }
 
 type report struct {
@@ -106,6 +111,9 @@ type report struct {
 	Instance string                `json:"instance,omitempty"`
 	Version  string                `json:"version,omitempty"`
 	Uptime   *int64                `json:"uptime_s,omitempty"`
+	Streams  *int                  `json:"subscribers,omitempty"`
+	Sockets  *int                  `json:"sockets,omitempty"`
+	Polls    *int                  `json:"long_polls,omitempty"`
 	Lanes    map[string]laneReport `json:"lanes,omitempty"`
 }
 
@@ -123,6 +131,7 @@ func (h *Health) Body(near bool) []byte {
 	if near {
 		uptime := h.uptime()
 		r.Instance, r.Version, r.Uptime = h.cfg.Instance, h.cfg.Version, &uptime
+		r.Streams, r.Sockets, r.Polls = new(int), new(int), new(int) // nothing is held yet
 		r.Lanes = make(map[string]laneReport)
 		for _, l := range h.cfg.Lanes() {
 			r.Lanes[l.Name] = laneReport{l.Slots, l.InUse, l.Waiting, l.Abandoned}

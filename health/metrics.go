@@ -31,7 +31,9 @@ var (
 	upstreamUp     = describe("upstream_up", "Whether the target can be reached.", "target")
 	parked         = describe("parked", "Requests waiting while no target of their lane is up.")
 	retriedTotal   = describe("retried_total", "Requests sent a second time.")
-	memoryBytes    = describe("memory_bytes", "Answers that their clients have not taken yet.")
+	memoryBytes    = describe("memory_bytes", "Bodies and answers in memory.")
+	spoolBytes     = describe("spool_bytes", "Bodies and answers in temporary files.")
+	spoolRefused   = describe("spool_refused_total", "How often neither memory nor spool had room.")
 	reloadTotal    = describe("reload_total", "Reloads of the configuration.", "result")
 	buildInfo      = describe("build_info", "Always 1.", "version", "instance")
 )
@@ -39,7 +41,8 @@ var (
 // Describe sends every description (prometheus.Collector).
 func (m metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{laneSlots, laneInUse, laneWaiting, laneAbandoned, laneWait, laneRefused,
-		laneClosed, requestsTotal, requestSeconds, upstreamUp, parked, retriedTotal, memoryBytes, reloadTotal, buildInfo} {
+		laneClosed, requestsTotal, requestSeconds, upstreamUp, parked, retriedTotal, memoryBytes, spoolBytes,
+		spoolRefused, reloadTotal, buildInfo} {
 		out <- d
 	}
 }
@@ -74,7 +77,12 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 		}
 		out <- durations(requestSeconds, r.Took, r.Name)
 	}
+	told := make(map[string]bool)
 	for _, t := range m.h.cfg.Targets() {
+		if told[t.Name] {
+			continue // two upstreams have it
+		}
+		told[t.Name] = true
 		up := 0.0
 		if t.Up {
 			up = 1
@@ -82,6 +90,9 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 		gauge(upstreamUp, up, t.Name)
 	}
 	gauge(memoryBytes, float64(m.h.cfg.Memory()))
+	spooled, refused := m.h.cfg.Spool()
+	gauge(spoolBytes, float64(spooled))
+	counter(spoolRefused, refused)
 	ok, failed := m.h.cfg.Reloads()
 	counter(reloadTotal, ok, "ok")
 	counter(reloadTotal, failed, "failed")

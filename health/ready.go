@@ -70,26 +70,32 @@ func (h *Health) problem(t Target) string {
 	}
 	h.mu.Lock()
 	since, silent := h.silent[t.Name]
-	if silent && t.Heard.After(since) {
+	if silent && !t.Asked { // it has answered, or its slot was given up: it may be asked again
 		delete(h.silent, t.Name)
 		silent = false
 	}
+	failed := h.failed[t.Name] // then only another asking can tell
 	h.mu.Unlock()
 	if silent {
 		return fmt.Sprintf("was asked %v ago and has not answered", time.Since(since).Round(time.Millisecond))
 	}
-	if time.Since(t.Heard) < h.cfg.Interval(t.Upstream) {
+	if !failed && time.Since(t.Heard) < h.cfg.Interval(t.Upstream) {
 		return ""
 	}
 	began := time.Now()
 	answer := h.cfg.Ask(t.Name, askWait)
+	if !answer.Asked {
+		return ""
+	}
+	h.mu.Lock()
+	if h.failed[t.Name] = !answer.Answered && !answer.Silent; answer.Silent {
+		h.silent[t.Name] = began
+	}
+	h.mu.Unlock()
 	switch {
-	case !answer.Asked || answer.Answered:
+	case answer.Answered:
 		return ""
 	case answer.Silent:
-		h.mu.Lock()
-		h.silent[t.Name] = began
-		h.mu.Unlock()
 		return fmt.Sprintf("did not answer within %v", askWait)
 	}
 	return "failed: " + answer.Err

@@ -69,6 +69,7 @@ func (h *Health) Status() []byte {
 		Bytes: byteStatus{Memory: h.cfg.Memory()},
 		Bus:   busStatus{Kind: "memory", Connected: true},
 	}
+	s.Bytes.Spool, _ = h.cfg.Spool()
 	for _, l := range h.cfg.Lanes() {
 		lane := laneStatus{Slots: []slotStatus{}, Waiting: l.Waiting, OldestWait: l.OldestWait.Milliseconds(), Refused: l.Refused}
 		for _, slot := range l.States {

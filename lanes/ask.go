@@ -27,16 +27,19 @@ func (l *Lane) Ask(target *upstream.Target, wait time.Duration) (Answer, error) 
 	if slot == nil {
 		return NotAsked, nil
 	}
-	ex := &Exchange{slot: slot, ctx: context.Background(), request: Request{Head: target.HealthRequest()}}
+	ex := &Exchange{slot: slot, ctx: context.Background(),
+		request: Request{Head: target.HealthRequest(!target.KeepAlive()), Done: target.Asked()}}
+	slot.closeConn() // the app may just be closing the one there is, which would say nothing
 	conn, err := slot.connect(true)
 	if err == nil {
-		err = conn.Send(ex.request.Head, nil)
+		err = conn.Send(ex.request.Head, nil, nil)
 	}
 	if err != nil {
 		if errors.Is(err, upstream.ErrUnreachable) {
 			target.Fail(err)
 		}
 		slot.closeConn()
+		ex.requestDone()
 		slot.Release()
 		return Failed, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"sync"
 	"time"
 
@@ -38,6 +39,7 @@ type Exchange struct {
 	sentAt  time.Time
 	resent  bool
 	res     *upstream.Response
+	trailer []byte
 	err     error // what ended it, if that was not its last byte
 
 	mu          sync.Mutex // orders deadlines, Interrupt and the end
@@ -73,7 +75,7 @@ func (ex *Exchange) send() error {
 	for fresh := 0; ; {
 		conn, err := ex.slot.connect(ex.request.Again)
 		if err == nil {
-			if err = conn.Send(ex.request.Head, ex.request.Body); err == nil {
+			if err = conn.Send(ex.request.Head, ex.request.Body, ex.request.More); err == nil {
 				ex.sentAt = time.Now()
 				return nil
 			}
@@ -85,6 +87,10 @@ func (ex *Exchange) send() error {
 			if fresh < 2 {
 				continue
 			}
+			ex.slot.Release()
+			return err
+		}
+		if errors.Is(err, upstream.ErrResources) {
 			ex.slot.Release()
 			return err
 		}
@@ -119,6 +125,13 @@ func (ex *Exchange) arm(d time.Duration) error {
 	if ex.interrupted {
 		return ex.errInterrupted()
 	}
+	if d == 0 {
+		if !ex.slot.deadline.IsZero() {
+			ex.slot.deadline = time.Time{}
+			ex.slot.conn.SetReadDeadline(time.Time{})
+		}
+		return nil
+	}
 	at := time.Now().Add(d)
 	if stale := at.Sub(ex.slot.deadline); stale < 0 || stale > min(time.Second, d/8) {
 		ex.slot.deadline = at
@@ -150,16 +163,21 @@ func (ex *Exchange) note(err error) error {
 // upstream closed without a byte of answer within five seconds of sending;
 // nothing else ever is.
 func (ex *Exchange) Head(interim func(*upstream.Response)) (*upstream.Response, error) {
-	for {
+	for sent := int64(0); ; {
 		if err := ex.arm(ex.slot.lane.cfg.Load().ResponseTimeout); err != nil {
 			return nil, ex.note(err)
 		}
-		res, err := ex.slot.conn.Head(ex.request.ToHEAD, interim)
+		res, err := ex.readHead(interim)
 		if err == nil {
 			ex.res = res
 			return res, nil
 		}
-		if err = ex.note(err); !ex.mayResend(err) {
+		err = ex.note(err)
+		if now, waits := ex.slot.conn.Progress(); errors.Is(err, upstream.ErrTimeout) && (waits || now > sent) {
+			sent = now // the request is still coming in
+			continue
+		}
+		if !ex.mayResend(err) {
 			return nil, err
 		}
 		ex.resent = true
@@ -168,6 +186,25 @@ func (ex *Exchange) Head(interim func(*upstream.Response)) (*upstream.Response, 
 		}
 	}
 }
+
+func (ex *Exchange) readHead(interim func(*upstream.Response)) (*upstream.Response, error) {
+	if ex.request.Upgrade {
+		return ex.slot.conn.HeadOrSwitch(interim)
+	}
+	return ex.slot.conn.Head(ex.request.ToHEAD, interim)
+}
+
+// Tunnel gives the upstream connection to the caller, after a 101, and what
+// was read from it already. Close ends it and frees the slot.
+func (ex *Exchange) Tunnel() (nc net.Conn, early []byte) {
+	nc, early = ex.slot.conn.Tunnel()
+	nc.SetReadDeadline(time.Time{})
+	return nc, early
+}
+
+// Trailer is the trailer section of the answer, once Read has said io.EOF; only
+// on a lane of streams.
+func (ex *Exchange) Trailer() []byte { return ex.trailer }
 
 func (ex *Exchange) mayResend(err error) bool {
 	return errors.Is(err, upstream.ErrClosed) && ex.request.Again && !ex.resent &&
@@ -193,15 +230,23 @@ func (ex *Exchange) resend() error {
 	ex.mu.Lock()
 	ex.away, ex.ended = false, err != nil
 	ex.mu.Unlock()
-	ex.err = err
+	if ex.err = err; err != nil {
+		ex.requestDone()
+	}
 	return err
 }
 
 // Read hands out the answer's body without its framing. io.EOF comes with or
 // after the last byte; the slot is free then. It waits at most
 // ResponseTimeout for a further byte.
+//
+// On a lane of streams it waits Idle instead, or for ever.
 func (ex *Exchange) Read(p []byte) (int, error) {
-	return ex.read(p, ex.slot.lane.cfg.Load().ResponseTimeout)
+	cfg := ex.slot.lane.cfg.Load()
+	if cfg.Stream {
+		return ex.read(p, cfg.Idle)
+	}
+	return ex.read(p, cfg.ResponseTimeout)
 }
 
 // ReadSoon is Read for bytes that are there or all but there: it returns 0
@@ -236,10 +281,23 @@ func (ex *Exchange) end() {
 	ex.mu.Lock()
 	ex.ended = true
 	ex.mu.Unlock()
+	if ex.slot.lane.cfg.Load().Stream && ex.res.Framing == upstream.FramingChunked {
+		ex.trailer = append([]byte(nil), ex.slot.conn.Trailer()...)
+	}
 	if !ex.slot.conn.Reusable() || !ex.slot.Target().KeepAlive() {
 		ex.slot.closeConn()
 	}
+	ex.requestDone()
 	ex.slot.Release()
+}
+
+// requestDone says that nothing of the request is needed any more: no writer
+// of it is left.
+func (ex *Exchange) requestDone() {
+	if done := ex.request.Done; done != nil {
+		ex.request.Done = nil
+		done()
+	}
 }
 
 // Close ends the client's part. After the last byte it does nothing. If the
@@ -256,12 +314,13 @@ func (ex *Exchange) Close() {
 		return
 	}
 	switch {
-	case errors.Is(ex.err, upstream.ErrClosed), errors.Is(ex.err, upstream.ErrTruncated):
+	case errors.Is(ex.err, upstream.ErrClosed), errors.Is(ex.err, upstream.ErrTruncated), ex.slot.lane.cfg.Load().Stream:
 		ex.slot.closeConn()
+		ex.requestDone()
 		ex.slot.Release()
 	case errors.Is(ex.err, upstream.ErrMalformed), ex.res != nil && ex.res.Endless:
 		ex.slot.abandon()
-		ex.slot.closeUnderView()
+		ex.closeUnderView()
 	default:
 		ex.slot.abandon()
 		go ex.drain()
@@ -280,13 +339,20 @@ func (ex *Exchange) drain() {
 		if !slot.conn.Reusable() || !slot.Target().KeepAlive() {
 			slot.closeConn()
 		}
+		ex.requestDone()
 		slot.Release()
 	case errors.Is(err, upstream.ErrClosed), errors.Is(err, upstream.ErrTruncated):
 		slot.closeConn()
+		ex.requestDone()
 		slot.Release()
 	default: // the limit, or nothing that can be read on
-		slot.closeUnderView()
+		ex.closeUnderView()
 	}
+}
+
+func (ex *Exchange) closeUnderView() {
+	ex.slot.closeUnderView()
+	ex.requestDone()
 }
 
 var errEndless = errors.New("the answer has no end")

@@ -46,6 +46,12 @@ type Config struct {
 	// ResponseTimeout bounds the wait for an answer's head, then for each
 	// further byte. Default 60s.
 	ResponseTimeout time.Duration
+	// Stream: the lane's answers are streams. Once a head has come, only Idle
+	// bounds the wait for a further byte, and a client that leaves closes the
+	// connection at once, which an ASGI server sees.
+	Stream bool
+	// Idle bounds the silence of a stream; 0: no bound.
+	Idle time.Duration
 
 	keepAlive bool
 }
@@ -57,6 +63,7 @@ type Lane struct {
 
 	mu           sync.Mutex
 	places       []*place // by target, in dealing order
+	dropped      []*place // whose targets are to be told
 	queue        queue
 	inUse        int // slots given out, the abandoned ones included
 	abandoned    int
@@ -70,6 +77,7 @@ type Lane struct {
 // place is a lane's slots at one target. Guarded by the lane's mu.
 type place struct {
 	target  *upstream.Target
+	unwatch func() // nil: not watching yet
 	up      bool
 	closing bool // connections are not kept
 	slots   []*Slot
@@ -134,6 +142,10 @@ func (l *Lane) again(ctx context.Context, giveUp time.Time) (*Slot, error) {
 	if l.closed {
 		defer l.mu.Unlock()
 		return nil, l.refuse(Draining)
+	}
+	if l.cfg.Load().Stream && l.isDown() { // nobody waits for a stream
+		defer l.mu.Unlock()
+		return nil, l.refuse(UpstreamDown)
 	}
 	return l.wait(ctx, giveUp, true)
 }

@@ -66,6 +66,9 @@ func TestLane_RefusesTheFirstRequestBeyondItsQueue(t *testing.T) {
 					t.Errorf("refused after %v, want at once", after)
 				}
 				want := fmt.Sprintf("lane web: its queue of %d is full (2 in use, %d waiting); raise lanes.web.queue or lower the load", queue, queue)
+				if queue == 0 {
+					want = "lane web: no slot is free and nobody may wait (2 in use, 0 waiting); raise lanes.web.slots or lower the load"
+				}
 				if text != want {
 					t.Errorf("the refusal says %q, want %q", text, want)
 				}

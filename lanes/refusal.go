@@ -40,6 +40,11 @@ func (l *Lane) refuse(reason Reason) *Refusal {
 	}
 	switch reason {
 	case LaneFull:
+		if cfg.Queue == 0 {
+			r.Text = fmt.Sprintf("lane %s: no slot is free and nobody may wait (%s); raise lanes.%s.slots or lower the load",
+				cfg.Name, load, cfg.Name)
+			break
+		}
 		r.Text = fmt.Sprintf("lane %s: its queue of %d is full (%s); raise lanes.%s.queue or lower the load",
 			cfg.Name, cfg.Queue, load, cfg.Name)
 	case LaneTimeout:

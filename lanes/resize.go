@@ -37,7 +37,7 @@ func (l *Lane) Configure(cfg Config, dealt []*upstream.Target) {
 		wanted[target]--
 		p := byTarget[target]
 		if p == nil {
-			p = &place{target: target}
+			p = &place{target: target, up: target.State().Up}
 			byTarget[target] = p
 			l.places = append(l.places, p)
 			added = append(added, p)
@@ -46,12 +46,45 @@ func (l *Lane) Configure(cfg Config, dealt []*upstream.Target) {
 		p.slots = append(p.slots, slot)
 		p.free = append(p.free, slot)
 	}
-	l.places = slices.DeleteFunc(l.places, func(p *place) bool { return len(p.slots) == 0 })
+	l.places = slices.DeleteFunc(l.places, func(p *place) bool {
+		if len(p.slots) > 0 {
+			return false
+		}
+		l.dropped = append(l.dropped, p)
+		return true
+	})
 	l.serve()
+	l.armPark()
 	l.mu.Unlock()
 	for _, p := range added {
-		p.target.Watch(func() { l.targetChanged(p) })
+		unwatch := p.target.Watch(func() { l.targetChanged(p) })
+		l.mu.Lock()
+		p.unwatch = unwatch
+		l.mu.Unlock()
 	}
+	l.unwatchDropped()
+}
+
+// unwatchDropped ends the watching for places that are gone.
+func (l *Lane) unwatchDropped() {
+	l.mu.Lock()
+	dropped := l.dropped
+	l.dropped = slices.DeleteFunc(slices.Clone(dropped), func(p *place) bool { return p.unwatch != nil })
+	l.mu.Unlock()
+	for _, p := range dropped {
+		if p.unwatch != nil {
+			p.unwatch()
+		}
+	}
+}
+
+// Forget ends a retired lane that has nothing left to do: its targets do not
+// know it any more.
+func (l *Lane) Forget() {
+	l.mu.Lock()
+	l.dropped = append(l.dropped, l.places...)
+	l.mu.Unlock()
+	l.unwatchDropped()
 }
 
 // keep brings a place down to n slots, where it has more: free ones go at
@@ -104,6 +137,8 @@ func (l *Lane) drop(slot *Slot) {
 	p.slots = slices.DeleteFunc(p.slots, func(s *Slot) bool { return s == slot })
 	if len(p.slots) == 0 && len(l.places) > 1 {
 		l.places = slices.DeleteFunc(l.places, func(q *place) bool { return q == p })
+		l.dropped = append(l.dropped, p)
+		l.armPark()
 	}
 }
 

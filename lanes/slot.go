@@ -105,15 +105,25 @@ func (s *Slot) connect(again bool) (*upstream.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.lane.cfg.Load().Stream {
+		conn.KeepTrailer()
+	}
 	s.conn, s.deadline = conn, time.Time{}
 	return conn, nil
 }
 
 // Request is what a slot sends.
 type Request struct {
-	// Head is whole, its empty line included; Body is what its
-	// Content-Length says. Both stay as they are until the exchange ended.
+	// Head is whole, its empty line included; Body is the body, or the part
+	// of it that is in memory, and More the rest. All stay as they are until
+	// Done is called.
 	Head, Body []byte
+	More       upstream.Source
+	// Done is called once, when nothing of the request is needed any more;
+	// nil: nobody asks.
+	Done func()
+	// Upgrade: the request asks to switch protocols, and the lane tunnels.
+	Upgrade bool
 	// ToHEAD: the method is HEAD, the answer has no body.
 	ToHEAD bool
 	// Again: the method is GET, HEAD or OPTIONS, which may be sent once more
@@ -129,6 +139,7 @@ type Request struct {
 func (s *Slot) Do(ctx context.Context, request Request) (*Exchange, error) {
 	ex := &Exchange{slot: s, ctx: ctx, request: request}
 	if err := ex.send(); err != nil {
+		ex.requestDone()
 		return nil, err
 	}
 	return ex, nil

@@ -50,8 +50,10 @@ func (r *record) begin(rt *Route) {
 }
 
 // end words who ended the exchange, and in which phase.
-func (r *record) end(err error) string {
+func (r *record) end(err error, cut bool) string {
 	switch {
+	case cut && err != nil:
+		return "holdfast_" + r.phase.String()
 	case r.fault != nil && (r.fault.reason == reasonUpstreamError || r.fault.reason == reasonUpstreamTimeout):
 		return "upstream_" + r.phase.String()
 	case r.fault != nil:
@@ -86,8 +88,9 @@ func (c *clientConn) done(err error) {
 	}
 	stats.count(r.status, took)
 	if err != nil && c.cutOff.Load() {
-		c.server.log.Warn("cut at the drain's bound", c.fields(pattern, took, err)...)
-	} else if c.site.cfg.AccessLog {
+		c.server.access.Warn("cut at the drain's bound", c.fields(pattern, took, err)...)
+	}
+	if c.site.cfg.AccessLog {
 		c.server.access.Info("exchange", c.fields(pattern, took, err)...)
 	}
 }
@@ -108,11 +111,11 @@ func (c *clientConn) fields(pattern string, took time.Duration, err error) []zap
 		fields = append(fields, zap.String("lane", r.route.Lane.Config().Name))
 	}
 	return append(fields, zap.String("client", c.clientText()), zap.ByteString("request_id", c.requestID),
-		zap.String("end", r.end(err)))
+		zap.String("end", r.end(err, c.cutOff.Load())))
 }
 
 func (c *clientConn) clientText() string {
-	if client := c.client(); client.IsValid() {
+	if client, _ := c.client(); client.IsValid() {
 		return client.String()
 	}
 	return "unix"

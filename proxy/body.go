@@ -3,39 +3,197 @@ package proxy
 import (
 	"errors"
 	"io"
+	"time"
 
 	"holdfast/internal/http1"
+	"holdfast/lanes"
 )
 
-const firstBodyBytes = 64 << 10
+// body is a request's body, complete before anything is asked of a lane: in
+// memory, or, over inMemory or where the memory of all is used up, in a file.
+// Where neither has room it waits for some, and its client with it; so that
+// bodies that wait for each other's room get on, one at a time takes memory
+// beyond the total.
+type body struct {
+	client *clientConn
+	memory []byte
+	taken  int // of the memory of all
+	file   *spooled
+	spill  bool // the file took no more: memory behind it
+	turn   bool // it may take memory beyond the total
+}
 
-// readBody reads the request's body whole, before anything is asked of a
-// lane. A small one that came with the head is not copied. Errors: a *fault,
-// or errLeft.
-func (c *clientConn) readBody(limit int64) ([]byte, error) {
+// inMemory is the largest body that is kept in memory.
+const inMemory = 256 << 10
+
+// length is the whole body's.
+func (b *body) length() int64 {
+	n := int64(len(b.memory))
+	if b.file != nil {
+		n += b.file.size
+	}
+	return n
+}
+
+// add takes a piece in: into memory, over inMemory into the spool, and into
+// memory again where that has no room. It is false where neither has: the
+// piece was not taken, and what follows is better sent as it comes.
+func (b *body) add(piece []byte) bool {
+	if b.file == nil && len(b.memory)+len(piece) <= inMemory && b.takeMemory(piece) {
+		return true
+	}
+	if !b.spill && b.spool(piece) {
+		return true
+	}
+	b.spill = true
+	return b.takeMemory(piece)
+}
+
+func (b *body) takeMemory(piece []byte) bool {
+	if !b.client.server.memory.take(len(piece)) {
+		return false
+	}
+	b.memory = append(b.memory, piece...)
+	b.taken += len(piece)
+	return true
+}
+
+func (b *body) spool(piece []byte) bool {
+	if b.file == nil {
+		file, err := b.client.server.spool.create()
+		if err != nil {
+			return false
+		}
+		if len(b.memory) > 0 && file.append(b.memory) != nil {
+			file.close()
+			return false
+		}
+		b.file = file
+		b.freeMemory()
+	}
+	return b.file.append(piece) == nil
+}
+
+// addOrWait is add that waits for room, as long as the client stays.
+func (b *body) addOrWait(piece []byte) error {
+	for !b.add(piece) {
+		if b.turn {
+			b.client.server.memory.force(len(piece))
+			b.memory = append(b.memory, piece...)
+			b.taken += len(piece)
+			return nil
+		}
+		b.client.server.tellSpool()
+		select {
+		case b.client.server.beyond <- struct{}{}:
+			b.turn = true
+		case <-b.client.ctx.Done():
+			return errLeft
+		case <-time.After(roomPause): // look again
+		}
+	}
+	return nil
+}
+
+// roomPause is how often a body that waits looks for room.
+const roomPause = 20 * time.Millisecond
+
+func (b *body) freeMemory() {
+	b.client.server.memory.give(b.taken)
+	b.memory, b.taken = nil, 0
+}
+
+// free gives everything back. It may be called more than once.
+func (b *body) free() {
+	b.freeMemory()
+	if b.file != nil {
+		b.file.close()
+		b.file = nil
+	}
+	if b.turn {
+		b.turn = false
+		<-b.client.server.beyond
+	}
+}
+
+// fill puts the body into a request, and its freeing into the request's end.
+func (b *body) fill(request *lanes.Request) {
+	if b.file == nil {
+		request.Body = b.memory
+	} else {
+		request.More = b
+	}
+	if b.taken > 0 || b.file != nil {
+		request.Done = b.free
+	}
+}
+
+// Send writes the file, and what is behind it in memory (upstream.Source).
+func (b *body) Send(w io.Writer) error {
+	if err := b.file.sendTo(w); err != nil {
+		return err
+	}
+	_, err := w.Write(b.memory)
+	return err
+}
+
+// Stop does nothing: a Send waits for nobody but the upstream.
+func (b *body) Stop() {}
+
+// Progress is none: the app alone decides how fast it goes.
+func (b *body) Progress() (sent int64, waits bool) { return 0, false }
+
+// readBody reads the request's body whole. A small one that came with the head
+// is not copied. Errors: a *fault, or errLeft. The body is to be freed.
+// nil: the request has none.
+func (c *clientConn) readBody(limit int64) (*body, error) {
 	r := &c.req
+	if !r.hasBody() {
+		return nil, nil
+	}
+	b := &body{client: c}
+	c.chunked = http1.Chunked{TrailerBytes: c.site.cfg.HeaderBytes}
 	if r.length > 0 && r.length <= limit && int64(c.w-c.r) >= r.length {
-		body := c.buf[c.r : c.r+int(r.length)]
+		b.memory = c.buf[c.r : c.r+int(r.length)]
 		c.r += int(r.length)
-		return body, nil
+		return b, nil
 	}
-	var body []byte
-	if r.length > 0 { // memory is taken as bytes come, not as they are announced
-		body = make([]byte, 0, min(r.length, firstBodyBytes))
+	var lost error
+	err := c.eachPiece(limit, func(piece []byte) bool {
+		lost = b.addOrWait(piece)
+		return lost == nil
+	})
+	if err == nil {
+		err = lost
 	}
-	err := c.eachPiece(limit, func(piece []byte) { body = append(body, piece...) })
-	return body, err
+	if err != nil {
+		b.free()
+		return nil, err
+	}
+	return b, nil
+}
+
+// readSmallBody is readBody for a route of our own, which has a small limit.
+func (c *clientConn) readSmallBody(limit int64) ([]byte, error) {
+	var whole []byte
+	c.chunked = http1.Chunked{TrailerBytes: c.site.cfg.HeaderBytes}
+	err := c.eachPiece(limit, func(piece []byte) bool {
+		whole = append(whole, piece...)
+		return true
+	})
+	return whole, err
 }
 
 // skipBody reads and checks the body and throws it away.
 func (c *clientConn) skipBody() error {
-	return c.eachPiece(c.site.cfg.BodyBytes, func([]byte) {})
+	c.chunked = http1.Chunked{TrailerBytes: c.site.cfg.HeaderBytes}
+	return c.eachPiece(c.site.cfg.BodyBytes, func([]byte) bool { return true })
 }
 
 // eachPiece reads the request's body, if there is one, and hands it on piece
-// by piece. It says 100 Continue where the client waits for that, but not
+// by piece, until do is false. c.chunked is set by the caller. It says 100 Continue where the client waits for that, but not
 // before the length is known to be allowed (RFC 9110 §10.1.1).
-func (c *clientConn) eachPiece(limit int64, do func(piece []byte)) error {
+func (c *clientConn) eachPiece(limit int64, do func(piece []byte) (more bool)) error {
 	r := &c.req
 	if !r.hasBody() {
 		return nil
@@ -43,12 +201,11 @@ func (c *clientConn) eachPiece(limit int64, do func(piece []byte)) error {
 	if r.length > limit {
 		return bodyTooLarge()
 	}
-	if r.expect {
-		if err := c.write(append(c.out[:0], "HTTP/1.1 100 Continue\r\n\r\n"...)); err != nil {
+	if r.expect && c.r == c.w { // otherwise it did not wait
+		if err := c.write(append(c.out[:0], continueHead...)); err != nil {
 			return err
 		}
 	}
-	chunked := http1.Chunked{TrailerBytes: c.site.cfg.HeaderBytes}
 	for left := r.length; ; {
 		if c.r == c.w {
 			c.roomForBody()
@@ -60,29 +217,29 @@ func (c *clientConn) eachPiece(limit int64, do func(piece []byte)) error {
 		in := c.buf[c.r:c.w]
 		if !r.chunked {
 			in = in[:min(int64(len(in)), left)]
-			do(in)
 			c.r += len(in)
-			if left -= int64(len(in)); left == 0 {
+			if left -= int64(len(in)); !do(in) || left == 0 {
 				return nil
 			}
 			continue
 		}
-		n, data, done, err := chunked.Next(in)
+		n, data, done, err := c.chunked.Next(in)
 		switch {
 		case errors.Is(err, http1.ErrTrailerTooLarge):
 			return &fault{reason: reasonHeadersTooLarge, text: "the trailer section is larger than limits.header_bytes"}
 		case err != nil:
 			return badRequest("the chunked body is malformed: " + err.Error())
-		case chunked.Announced() > uint64(limit):
+		case c.chunked.Announced() > uint64(limit):
 			return bodyTooLarge()
 		}
 		c.r += n
-		do(data)
-		if done {
+		if !do(data) || done {
 			return nil
 		}
 	}
 }
+
+const continueHead = "HTTP/1.1 100 Continue\r\n\r\n"
 
 // bodyReadBytes is the buffer for a body that did not come with its head.
 const bodyReadBytes = 32 << 10
@@ -102,7 +259,7 @@ func bodyTooLarge() *fault {
 
 func (c *clientConn) bodyError(err error) error {
 	switch {
-	case c.gone():
+	case c.gone(), c.readStopped.Load():
 		return errLeft
 	case isTimeout(err):
 		return &fault{reason: reasonBodyTimeout, text: "no further byte of the body came within limits.body_timeout"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"runtime/debug"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"holdfast/internal/http1"
 	"holdfast/lanes"
 )
 
@@ -37,6 +39,7 @@ type clientConn struct {
 	r, w      int // what was read and not used yet
 	headEnd   int // nothing before it is overwritten while its request lasts
 	req       request
+	chunked   http1.Chunked
 	head      []byte // the request head for the app
 	out       []byte // small writes
 	requestID []byte
@@ -44,18 +47,24 @@ type clientConn struct {
 	answer    *answer // what fasthttp is to write; nil: take over
 	body      []byte  // of a request that is answered here
 	taken     bool
-	ticket    uint64 // of the watch
-	readBy    time.Time
-	writeBy   time.Time
+	// handedOver: it is a tunnel, which has goroutines of its own.
+	handedOver bool
+	ticket     uint64 // of the watch
+	readBy     time.Time
+	writeBy    time.Time
 
 	mu       sync.Mutex
 	exchange *lanes.Exchange // running for this client
 	fin      bool            // the client has closed its side
 	left     bool            // the client is gone: reset, or cut by us
 	endless  bool            // the exchange's answer is a stream: FIN is leaving
+	open     *tunnel         // running on this connection
 	idle     bool            // waiting for a request's first byte
+	idleAt   time.Time       // since when
 
-	cutOff atomic.Bool // by the drain's bound
+	cutOff      atomic.Bool // by the drain's bound
+	readStopped atomic.Bool // nothing more of an upload is wanted
+	streamLeft  atomic.Bool // nothing more of a stream is wanted
 }
 
 func newClientConn(s *Server, nc net.Conn) *clientConn {
@@ -154,21 +163,31 @@ func (c *clientConn) takeOver(net.Conn) {
 
 // serve serves the connection to its end. The first head is read already.
 func (c *clientConn) serve() {
-	defer c.Close()
+	defer c.closeUnlessHanded()
 	defer c.recover()
 	for {
 		keep, err := c.handle()
 		if err == nil && !keep {
-			c.endAfterAnswer()
+			c.linger()
 			return
 		}
 		if err == nil {
 			err = c.readHead()
 		}
+		if c.handedOver {
+			return
+		}
 		if err != nil {
 			c.end(err)
 			return
 		}
+	}
+}
+
+// closeUnlessHanded closes the connection, if it is still this goroutine's.
+func (c *clientConn) closeUnlessHanded() {
+	if !c.handedOver {
+		c.Close()
 	}
 }
 
@@ -197,7 +216,7 @@ func (c *clientConn) handle() (keep bool, err error) {
 		keep, err = c.answerLocal(rt)
 	}
 	var f *fault
-	if !errors.As(err, &f) { // a fault is answered, and noted, at the end
+	if !errors.As(err, &f) && !errors.Is(err, errTunnel) { // a fault is answered, and noted, at the end
 		c.done(err)
 	}
 	return keep, err
@@ -206,7 +225,7 @@ func (c *clientConn) handle() (keep bool, err error) {
 // answerLocal answers a route of our own.
 func (c *clientConn) answerLocal(rt *Route) (keep bool, err error) {
 	if rt.BodyBytes > 0 {
-		c.body, err = c.readBody(rt.BodyBytes)
+		c.body, err = c.readSmallBody(rt.BodyBytes)
 	} else {
 		err = c.skipBody()
 	}
@@ -250,6 +269,9 @@ func (c *clientConn) setIdle(idle bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.idle = idle; !idle {
+		if c.server.state.Load() == closing {
+			c.readBy = time.Time{} // endIdle has moved the deadline
+		}
 		// What comes next is judged by the configuration in force now.
 		c.site = c.server.site.Load()
 		return
@@ -258,28 +280,52 @@ func (c *clientConn) setIdle(idle bool) {
 		c.setReadBy(time.Now().Add(silence))
 		return
 	}
+	c.idleAt = time.Now()
 	c.extendRead(c.site.cfg.IdleTimeout)
+}
+
+// idleSince says whether the connection waits for a request, and since when.
+func (c *clientConn) idleSince() (since time.Time, idle bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.idleAt, c.idle
+}
+
+// makeRoom ends the connection if it is still idle.
+func (c *clientConn) makeRoom() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idle {
+		c.Conn.SetReadDeadline(past)
+	}
 }
 
 // silence is how long a connection may say nothing once nothing is accepted
 // any more: a client may have sent its request before it heard of that.
 const silence = 250 * time.Millisecond
 
-// endIdle ends the connection if it stays idle for a moment.
+// endIdle ends the connection if it stays idle for a moment, or tunnels.
 func (c *clientConn) endIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.idle {
 		c.Conn.SetReadDeadline(time.Now().Add(silence))
 	}
+	if t := c.open; t != nil {
+		// Spread, so that all who come back do not come at once.
+		time.AfterFunc(rand.N(tunnelsEnd), t.drain)
+	}
 }
+
+// tunnelsEnd is how long the ends of tunnels are spread over in a drain.
+const tunnelsEnd = 2 * time.Second
 
 // cutUnlessAnswering cuts the connection if no request of it is being served,
 // or its exchange is running; a request that waited and was refused is
 // answered first.
 func (c *clientConn) cutUnlessAnswering() {
 	c.mu.Lock()
-	running := c.exchange != nil || c.idle
+	running := c.exchange != nil || c.idle || c.open != nil
 	c.mu.Unlock()
 	if running {
 		c.interrupt()
@@ -290,6 +336,11 @@ func (c *clientConn) cutUnlessAnswering() {
 func (c *clientConn) interrupt() {
 	c.cutOff.Store(true)
 	c.hangUp(true)
+	c.mu.Lock()
+	if c.open != nil {
+		c.open.end(errLeft)
+	}
+	c.mu.Unlock()
 	c.Conn.SetDeadline(past)
 }
 
@@ -301,7 +352,7 @@ func (c *clientConn) hangUp(gone bool) {
 	c.left = c.left || gone
 	c.cancel() // of a wait for a slot
 	if c.exchange != nil && (c.left || c.endless) {
-		c.exchange.Interrupt()
+		c.leave()
 	}
 }
 
@@ -328,7 +379,24 @@ func (c *clientConn) attachEndless() {
 	defer c.mu.Unlock()
 	c.endless = true
 	if c.fin {
-		c.exchange.Interrupt()
+		c.leave()
+	}
+}
+
+// leave ends the exchange's reads and the writes to the client. c.mu is held.
+func (c *clientConn) leave() {
+	c.exchange.Interrupt()
+	c.streamLeft.Store(true)
+	c.Conn.SetWriteDeadline(past)
+}
+
+// setTunnel notes the tunnel that runs, so that a drain can end it.
+func (c *clientConn) setTunnel(t *tunnel) {
+	c.mu.Lock()
+	c.open = t
+	c.mu.Unlock()
+	if t != nil && c.server.state.Load() == closing {
+		c.endIdle() // it came too late to be seen
 	}
 }
 
@@ -360,6 +428,25 @@ func (c *clientConn) stayCut() {
 	if c.cutOff.Load() {
 		c.Conn.SetDeadline(past)
 	}
+	if c.readStopped.Load() {
+		c.Conn.SetReadDeadline(past)
+	}
+	if c.streamLeft.Load() {
+		c.Conn.SetWriteDeadline(past)
+	}
+}
+
+// stopRead ends the reading of a body, until resumeRead.
+func (c *clientConn) stopRead() {
+	c.readStopped.Store(true)
+	c.Conn.SetReadDeadline(past)
+}
+
+// resumeRead lets the next reader set its own deadline.
+func (c *clientConn) resumeRead() {
+	if c.readStopped.Swap(false) {
+		c.readBy = time.Time{}
+	}
 }
 
 // extendWrite moves the write deadline to d from now, unless it is near enough.
@@ -375,22 +462,61 @@ func (c *clientConn) extendWrite(d time.Duration) {
 // write writes b, which becomes the connection's buffer for small writes. An
 // error is errLeft: the client does not take it.
 func (c *clientConn) write(b []byte) error {
-	c.extendWrite(c.site.cfg.BodyTimeout)
 	if cap(b) <= outBytes {
 		c.out = b
 	}
-	n, err := c.Conn.Write(b)
-	c.record.bytes += int64(n)
-	if err != nil {
-		return errLeft
+	return c.writeOnce(b)
+}
+
+// writeOnce writes an answer, or a part of one, from whatever buffer, until
+// all is written or the client has taken no byte for BodyTimeout.
+func (c *clientConn) writeOnce(b []byte) error {
+	for waiting := -1; ; {
+		c.extendWrite(c.site.cfg.BodyTimeout)
+		n, err := c.Conn.Write(b)
+		c.record.bytes += int64(n)
+		if err == nil {
+			return nil
+		}
+		b = b[n:]
+		if !c.takesStill(int64(n), err, &waiting) {
+			return errLeft
+		}
 	}
-	return nil
+}
+
+// writeAll is writeOnce for several pieces.
+func (c *clientConn) writeAll(b net.Buffers) error {
+	for waiting := -1; ; {
+		c.extendWrite(c.site.cfg.BodyTimeout)
+		n, err := b.WriteTo(c.Conn)
+		c.record.bytes += n
+		if err == nil {
+			return nil
+		}
+		if !c.takesStill(n, err, &waiting) {
+			return errLeft
+		}
+	}
+}
+
+// takesStill reports whether a write that timed out, after n bytes, is to go
+// on: the kernel tells of room in large steps only, so that what the client has
+// not acknowledged yet is looked at; it must have got less since the last time.
+func (c *clientConn) takesStill(n int64, err error, waiting *int) bool {
+	if !isTimeout(err) || c.cutOff.Load() || c.streamLeft.Load() {
+		return false
+	}
+	c.writeBy = time.Time{} // the next wait is a whole one
+	before := *waiting
+	*waiting = unacknowledged(c.Conn)
+	return n > 0 || *waiting >= 0 && (before < 0 || *waiting < before)
 }
 
 // Write is fasthttp's: one answer made here.
 func (c *clientConn) Write(p []byte) (int, error) {
-	c.extendWrite(c.site.cfg.BodyTimeout)
-	n, err := c.Conn.Write(p)
-	c.record.bytes += int64(n)
-	return n, err
+	if c.writeOnce(p) != nil {
+		return 0, errLeft
+	}
+	return len(p), nil
 }

@@ -2,15 +2,14 @@ package proxy
 
 import (
 	"errors"
-	"io"
 	"net"
 	"os"
 	"time"
 )
 
 const (
-	lingerBytes = 1 << 20         // read and thrown away behind a refusal
-	lingerTime  = 2 * time.Second // and for how long
+	lingerPause = 2 * time.Second  // without a byte
+	lingerTime  = 30 * time.Second // in all
 )
 
 // end ends a connection that cannot go on: a fault is answered first.
@@ -19,38 +18,37 @@ func (c *clientConn) end(err error) {
 	if errors.As(err, &f) {
 		c.logFault(f)
 		c.record.status = statusOf[f.reason]
-		if c.write(f.answer().append(c.out[:0], c.req.isHEAD(), false, false)) == nil {
+		err := c.write(f.answer().append(c.out[:0], c.req.isHEAD(), false, false))
+		c.done(f)
+		if err == nil {
 			c.linger()
 		}
-		c.done(f)
 	} else if c.record.began {
 		c.done(err)
+		if c.record.phase == phaseAnswering {
+			c.cut()
+		}
 	}
 	c.Close()
 }
 
-// endAfterAnswer closes after the last answer. What the client sent behind
-// its last request would turn the close into a reset, which can eat the answer.
-func (c *clientConn) endAfterAnswer() {
-	if c.r < c.w || c.req.hasBody() || c.req.expect {
-		c.linger()
-	}
-}
-
-// linger closes our side and reads the client's for a moment.
+// linger closes our side and reads the client's for a while: a client that
+// writes all before it reads must still find the answer, and a close with
+// unread bytes would be a reset, which can eat it.
 func (c *clientConn) linger() {
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
-	io.CopyN(io.Discard, onlyReader{c.Conn}, lingerBytes)
+	scratch := outPool.Get().(*[]byte)
+	defer outPool.Put(scratch)
+	for end := time.Now().Add(lingerTime); time.Now().Before(end); {
+		c.setReadBy(time.Now().Add(lingerPause))
+		if _, err := c.Conn.Read(*scratch); err != nil {
+			return
+		}
+	}
 }
-
-// onlyReader hides everything but Read, so that io.CopyN uses no splice.
-type onlyReader struct{ r io.Reader }
-
-func (o onlyReader) Read(p []byte) (int, error) { return o.r.Read(p) }
 
 // cut ends the connection with a reset: what was sent is not whole, and must
 // not look as if it were.

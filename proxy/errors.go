@@ -91,6 +91,8 @@ func faultOf(err error, lane string) error {
 	case errors.Is(err, upstream.ErrTimeout):
 		return &fault{reason: reasonUpstreamTimeout, lane: lane, cause: err,
 			text: "the app did not answer within response_timeout; raise lanes." + lane + ".response_timeout or make the view faster"}
+	case errors.Is(err, upstream.ErrResources):
+		return &fault{reason: reasonInternal, lane: lane, cause: err, text: "descriptors or memory have run out here; raise the limit of open files"}
 	default:
 		return &fault{reason: reasonUpstreamError, lane: lane, cause: err, text: "the app's answer could not be used"}
 	}

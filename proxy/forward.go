@@ -5,6 +5,7 @@ import (
 	"io"
 	"strconv"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -27,24 +28,40 @@ func (c *clientConn) forward(rt *Route) (keep bool, err error) {
 	if limit == 0 {
 		limit = c.site.cfg.BodyBytes
 	}
+	if rt.Stream {
+		return c.forwardStream(rt, limit)
+	}
 	c.record.phase = phaseBody
 	body, err := c.readBody(limit)
 	if err != nil {
 		return false, err
 	}
-	bodyLength := -1
-	if c.req.hasBody() || c.req.length == 0 || expectsBody(c.req.method) {
-		bodyLength = len(body)
-	}
 	lane := rt.Lane
+	bodyLength := int64(-1)
+	if body != nil {
+		bodyLength = body.length()
+	} else if c.req.hasBody() || c.req.length == 0 || expectsBody(c.req.method) {
+		bodyLength = 0
+	}
 	c.head = c.requestHead(c.head[:0], bodyLength, lane.KeepAlive())
-	request := lanes.Request{Head: c.head, Body: body, ToHEAD: c.req.isHEAD(), Again: sendableAgain(c.req.method)}
-	if len(request.Head)+len(body) > inSend {
-		c.head = nil // it may still be read when this request is over
+	request := lanes.Request{Head: c.head, ToHEAD: c.req.isHEAD(), Again: sendableAgain(c.req.method)}
+	if body != nil {
+		body.fill(&request)
+	}
+	if request.More != nil || len(request.Head)+len(request.Body) > inSend {
+		c.giveUpBuffers()
 	}
 	c.record.phase = phaseWaiting
+	began := c.record.started
+	if body != nil {
+		began = time.Now()
+	}
 	slot, err := lane.Acquire(c.ctx)
 	if err != nil {
+		c.record.wait = time.Since(began)
+		if body != nil {
+			body.free()
+		}
 		return c.failed(err, lane)
 	}
 	c.record.wait = slot.Waited()
@@ -57,6 +74,7 @@ func (c *clientConn) forward(rt *Route) (keep bool, err error) {
 	c.attach(ex)
 	defer c.detach()
 	res, err := ex.Head(c.interim)
+	c.record.slot = ex.Slot() // another, if it was sent again elsewhere
 	if err != nil {
 		ex.Close() // no slot is held while the client is told
 		return c.failed(err, lane)
@@ -71,6 +89,14 @@ func (c *clientConn) forward(rt *Route) (keep bool, err error) {
 			zap.String("route", rt.Match), zap.String("lane", lane.Config().Name))
 	}
 	return c.relay(ex, res, lane)
+}
+
+// giveUpBuffers leaves the request's bytes to the exchange, which may still
+// send them when this request is over.
+func (c *clientConn) giveUpBuffers() {
+	c.head = nil
+	c.buf = append([]byte(nil), c.buf[c.r:c.w]...)
+	c.r, c.w, c.headEnd = 0, len(c.buf), 0
 }
 
 // expectsBody: a request of these methods without a body says so (RFC 9110 §8.6).
@@ -118,7 +144,10 @@ func (c *clientConn) interim(res *upstream.Response) {
 		return
 	}
 	b := append(c.responseHead(c.out[:0], res), "\r\n"...)
-	c.write(b) // a client that does not take it is found out at the answer
+	if c.write(b) != nil { // half of it may have gone out: nothing can follow
+		c.record.phase = phaseAnswering
+		c.hangUp(true)
+	}
 }
 
 // framing is how an answer is framed for its client.
@@ -131,29 +160,40 @@ const (
 	framedClose                  // by the connection's end: HTTP/1.0 and no length
 )
 
+// frame decides how an answer is framed for its client, and whether the
+// connection goes on after it.
+func (c *clientConn) frame(res *upstream.Response) (f framing, keep bool) {
+	keep = c.keepAlive()
+	switch res.Framing {
+	case upstream.FramingLength:
+		return framedLength, keep
+	case upstream.FramingChunked, upstream.FramingClose:
+		if c.req.minor == 0 {
+			return framedClose, false
+		}
+		return framedChunked, keep
+	}
+	return framedNone, keep
+}
+
+// answerHead is the whole head that the client gets.
+func (c *clientConn) answerHead(dst []byte, res *upstream.Response, f framing, keep bool) []byte {
+	dst = c.responseHead(dst, res)
+	if f == framedChunked {
+		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
+	}
+	return append(appendPersistence(dst, keep, c.req.minor == 0), "\r\n"...)
+}
+
 // relay passes the answer to the client. What comes at once goes out in one
 // write; for the rest, a second goroutine writes while this one goes on
 // reading at the upstream's pace.
 func (c *clientConn) relay(ex *lanes.Exchange, res *upstream.Response, lane *lanes.Lane) (keep bool, err error) {
 	c.record.phase, c.record.status = phaseAnswering, res.Status
-	keep = c.keepAlive()
-	f := framedNone
-	switch res.Framing {
-	case upstream.FramingLength:
-		f = framedLength
-	case upstream.FramingChunked, upstream.FramingClose:
-		if f = framedChunked; c.req.minor == 0 {
-			f, keep = framedClose, false
-		}
-	}
+	f, keep := c.frame(res)
 	buffer := outPool.Get().(*[]byte)
 	defer outPool.Put(buffer)
-	out := c.responseHead((*buffer)[:0], res)
-	if f == framedChunked {
-		out = append(out, "Transfer-Encoding: chunked\r\n"...)
-	}
-	out = appendPersistence(out, keep, c.req.minor == 0)
-	out = append(out, "\r\n"...)
+	out := c.answerHead((*buffer)[:0], res, f, keep)
 	// res and its slices are gone with the last byte.
 	var readErr error
 	for readErr == nil && len(out)+chunkSpace < pieceLimit {
@@ -199,15 +239,4 @@ func readPiece(ex *lanes.Exchange, out []byte, f framing) ([]byte, int, error) {
 	out = append(out, head...)
 	copy(out[at+len(head):cap(out)], out[at+chunkSpace:at+chunkSpace+n])
 	return append(out[:at+len(head)+n], "\r\n"...), n, err
-}
-
-// writeOnce writes an answer from a pooled buffer.
-func (c *clientConn) writeOnce(out []byte) error {
-	c.extendWrite(c.site.cfg.BodyTimeout)
-	n, err := c.Conn.Write(out)
-	c.record.bytes += int64(n)
-	if err != nil {
-		return errLeft
-	}
-	return nil
 }

@@ -18,6 +18,7 @@ func (c *clientConn) readHead() error {
 	}
 	c.req = request{fields: c.req.fields[:0], length: -1}
 	c.record = record{}
+	c.requestID = c.requestID[:0]
 	var p headProgress
 	for {
 		if c.w > c.r {

@@ -133,8 +133,9 @@ func kindOfFamily(name []byte) fieldKind {
 
 // requestHead builds the head that the app gets: the client's own, byte for
 // byte where it is the client's to say, and what the app must know of the way.
-// Content-Length comes last; bodyLength -1 means there is none to send.
-func (c *clientConn) requestHead(dst []byte, bodyLength int, keepAlive bool) []byte {
+// Content-Length comes last; bodyLength -1 means there is none to send, and
+// chunkedBody that the body is sent in chunks.
+func (c *clientConn) requestHead(dst []byte, bodyLength int64, keepAlive bool) []byte {
 	r := &c.req
 	dst = append(dst, r.method...)
 	dst = append(dst, ' ')
@@ -181,9 +182,11 @@ func (c *clientConn) requestHead(dst []byte, bodyLength int, keepAlive bool) []b
 	dst = append(append(append(dst, "X-Request-ID: "...), c.requestID...), "\r\nX-Request-Start: t="...)
 	dst = strconv.AppendInt(dst, time.Now().UnixMicro(), 10)
 	dst = append(dst, "\r\n"...)
-	if bodyLength >= 0 {
+	if bodyLength == chunkedBody {
+		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
+	} else if bodyLength >= 0 {
 		dst = append(dst, "Content-Length: "...)
-		dst = strconv.AppendInt(dst, int64(bodyLength), 10)
+		dst = strconv.AppendInt(dst, bodyLength, 10)
 		dst = append(dst, "\r\n"...)
 	}
 	return append(dst, "\r\n"...)
@@ -198,6 +201,9 @@ func (r *request) acceptsEvents() bool {
 	}
 	return false
 }
+
+// chunkedBody stands for a body whose length is not known.
+const chunkedBody = -2
 
 func appendField(dst []byte, f http1.Field) []byte {
 	dst = append(dst, f.Name...)
@@ -347,7 +353,7 @@ func (c *clientConn) responseHead(dst []byte, res *upstream.Response) []byte {
 			hasID = true
 		case kindContentLength:
 			// A second one says the same, or the answer was refused.
-			if hasLength || res.Status == 204 {
+			if hasLength || res.Status == 204 || res.Status < 200 {
 				continue
 			}
 			hasLength = true
@@ -368,6 +374,13 @@ func (c *clientConn) responseHead(dst []byte, res *upstream.Response) []byte {
 		dst = append(append(append(dst, "X-Request-ID: "...), c.requestID...), "\r\n"...)
 	}
 	return dst
+}
+
+// upgradeHead is the head of a 101: the app's, with the two fields that make
+// it one.
+func (c *clientConn) upgradeHead(dst []byte, res *upstream.Response) []byte {
+	dst = c.responseHead(dst, res)
+	return append(dst, "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
 }
 
 // appendNamed adds the field names among a Connection field's elements, but

@@ -46,8 +46,9 @@ func (a *Asked) Field(name string) string {
 
 func (c *clientConn) asked() *Asked {
 	path, query, _ := strings.Cut(string(c.req.target), "?")
+	client, _ := c.client()
 	return &Asked{Method: string(c.req.method), Path: path, Query: query, Body: c.body,
-		Client: c.client(), Near: c.near(), fields: c.req.fields}
+		Client: client, Near: c.near(), fields: c.req.fields}
 }
 
 // local makes the answer of a route that is answered here. A fault of our own

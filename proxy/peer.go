@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
+	"strings"
 
 	"holdfast/internal/http1"
 )
@@ -18,6 +19,7 @@ type Trusted struct {
 }
 
 func (t Trusted) has(addr netip.Addr) bool {
+	addr = addr.WithZone("") // a network has its addresses whatever link they came by
 	for _, network := range t.Networks {
 		if network.Contains(addr) {
 			return true
@@ -45,9 +47,10 @@ func peerOf(nc net.Conn, t Trusted) peer {
 // client is the address of the request's client: the peer's, or, behind
 // trusted proxies, the last address of X-Forwarded-For that is not one of
 // theirs. Invalid: it came through a unix socket and nobody said more.
-func (c *clientConn) client() netip.Addr {
+// known is false where a proxy of ours has named it in a word that is none.
+func (c *clientConn) client() (addr netip.Addr, known bool) {
 	if !c.peer.trusted {
-		return c.peer.addr
+		return c.peer.addr, true
 	}
 	client := c.peer.addr
 	for i := len(c.req.fields) - 1; i >= 0; i-- {
@@ -63,21 +66,25 @@ func (c *clientConn) client() netip.Addr {
 			} else {
 				list = nil
 			}
-			addr, err := parseForwardedAddr(string(http1.TrimSpace(last)))
+			word := string(http1.TrimSpace(last))
+			if word == "" {
+				continue
+			}
+			addr, err := parseForwardedAddr(word)
 			if err != nil {
-				return client // nothing before a word that is none can be believed
+				return client, false // nothing before a word that is none can be believed
 			}
 			if client = addr; !c.site.cfg.Trusted.has(addr) {
-				return client
+				return client, true
 			}
 		}
 	}
-	return client
+	return client, true
 }
 
 // parseForwardedAddr reads an address as proxies write it, with or without a port.
 func parseForwardedAddr(text string) (netip.Addr, error) {
-	if addr, err := netip.ParseAddr(text); err == nil {
+	if addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")); err == nil {
 		return addr.Unmap(), nil
 	}
 	with, err := netip.ParseAddrPort(text)
@@ -86,7 +93,10 @@ func parseForwardedAddr(text string) (netip.Addr, error) {
 
 // near reports whether the client is on this machine or is trusted itself.
 func (c *clientConn) near() bool {
-	client := c.client()
+	client, known := c.client()
+	if !known {
+		return false
+	}
 	if !client.IsValid() {
 		return true // a unix socket
 	}

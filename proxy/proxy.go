@@ -37,6 +37,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 	"go.uber.org/zap"
+
+	"holdfast/internal/tcp"
 )
 
 // Config bounds what clients may do. Zero means the default.
@@ -53,9 +55,18 @@ type Config struct {
 	BodyTimeout time.Duration
 	// IdleTimeout bounds the wait for a connection's next request. Default 75s.
 	IdleTimeout time.Duration
-	// Memory bounds what answers hold that their clients have not taken yet,
-	// in all. Beyond it an answer is read at its client's pace. Default 256 MiB.
+	// Memory bounds, in all, the bodies and answers that are in memory. One over
+	// 256 KiB, or beyond the total, goes to the spool; where that has no room,
+	// it goes at its client's pace, its slot held. Default 256 MiB.
 	Memory int64
+	// SpoolDir is where bodies and answers go that memory has no room for;
+	// "" = the system's folder for temporary files. The files have no name.
+	SpoolDir string
+	// SpoolBytes bounds them, in all; 0: there is no spool.
+	SpoolBytes int64
+	// Connections is how many client connections may be open; 0: no bound. At
+	// the limit the one that has been idle longest makes room for the next.
+	Connections int
 	// Trusted are the proxies in front whose X-Forwarded-* are believed.
 	Trusted Trusted
 	// Guarded are paths that the network never reaches, in any spelling: 404.
@@ -95,12 +106,16 @@ type Server struct {
 	access   *zap.Logger // log, without its sampling
 	unrouted *routeStats // of what no route took
 
-	memory budget    // of answers waiting for their clients
-	told   sync.Once // that an untrusted peer sent X-Forwarded-Proto
+	memory budget // of bodies, and of answers waiting for their clients
+	spool  spool
+	beyond chan struct{} // full: a body takes memory beyond the total
+	full   sync.Once     // that memory and spool have no room was told
+	told   sync.Once     // that an untrusted peer sent X-Forwarded-Proto
 	state  atomic.Int32
 	closed chan struct{} // closed with the last connection of a drain
 
 	mu        sync.Mutex
+	room      sync.Cond // a connection was closed
 	listeners map[net.Listener]struct{}
 	conns     map[*clientConn]struct{}
 	stats     map[string]*routeStats // by pattern; what a reload removed stays
@@ -130,8 +145,9 @@ func New(cfg Config, routes []Route, log, access *zap.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{log: log, access: access, watch: w, closed: make(chan struct{}), listeners: make(map[net.Listener]struct{}),
+	s := &Server{log: log, access: access, watch: w, closed: make(chan struct{}), beyond: make(chan struct{}, 1), listeners: make(map[net.Listener]struct{}),
 		conns: make(map[*clientConn]struct{}), stats: make(map[string]*routeStats)}
+	s.room.L = &s.mu
 	if err := s.Configure(cfg, routes); err != nil {
 		w.close()
 		return nil, err
@@ -161,8 +177,11 @@ func (s *Server) Configure(cfg Config, routes []Route) error {
 	for i := range routes {
 		routes[i].stats = s.statsOf(routes[i].Match)
 	}
-	s.unrouted = s.statsOf("")
+	if s.unrouted == nil {
+		s.unrouted = s.statsOf("")
+	}
 	s.memory.setLimit(cfg.Memory)
+	s.spool.configure(cfg.SpoolDir, cfg.SpoolBytes)
 	s.site.Store(&site{cfg, t})
 	return nil
 }
@@ -199,6 +218,7 @@ func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state.Store(closing)
+	s.room.Broadcast()
 	for ln := range s.listeners {
 		ln.Close()
 	}
@@ -265,6 +285,18 @@ func (s *Server) allClosed() {
 // Memory is what answers hold that their clients have not taken yet, in bytes.
 func (s *Server) Memory() int64 { return s.memory.Used() }
 
+// Spool is how many bytes are in temporary files, and how often there was no
+// room, or no file to be had.
+func (s *Server) Spool() (bytes int64, fails uint64) { return s.spool.counts() }
+
+// tellSpool says once that what memory has no room for goes at its client's
+// pace, with its slot held.
+func (s *Server) tellSpool() {
+	s.full.Do(func() {
+		s.log.Warn("no room in memory or spool: uploads wait, and answers go at their clients' pace, slots held; raise limits.memory or limits.spool.bytes, or give spool.dir room")
+	})
+}
+
 // Connections is how many client connections are open.
 func (s *Server) Connections() int {
 	s.mu.Lock()
@@ -282,8 +314,33 @@ func (s *Server) remove(c *clientConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
+	s.room.Signal()
 	if s.state.Load() == closing && len(s.conns) == 0 {
 		s.allClosed()
+	}
+}
+
+// awaitRoom returns when one more connection may be accepted. At the limit it
+// ends the connection that has been idle longest.
+func (s *Server) awaitRoom() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		limit := s.site.Load().cfg.Connections
+		if limit == 0 || len(s.conns) < limit || s.state.Load() == closing {
+			return
+		}
+		var longest *clientConn
+		var since time.Time
+		for c := range s.conns {
+			if at, idle := c.idleSince(); idle && (longest == nil || at.Before(since)) {
+				longest, since = c, at
+			}
+		}
+		if longest != nil {
+			longest.makeRoom()
+		}
+		s.room.Wait()
 	}
 }
 
@@ -294,12 +351,22 @@ type listener struct {
 }
 
 func (l *listener) Accept() (net.Conn, error) {
-	nc, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		l.server.awaitRoom()
+		nc, err := l.Listener.Accept()
+		if err == nil {
+			return newClientConn(l.server, nc), nil
+		}
+		if !tcp.OutOfResources(err) {
+			return nil, err
+		}
+		l.server.log.Error("no connection can be accepted", zap.String("listen", l.Addr().String()), zap.Error(err))
+		<-time.After(acceptPause)
 	}
-	return newClientConn(l.server, nc), nil
 }
+
+// acceptPause is how long a listener waits for descriptors that have run out.
+const acceptPause = 50 * time.Millisecond
 
 // handle is fasthttp's handler: it writes the answer that was made when the
 // head was read, or takes the connection over.

@@ -15,38 +15,60 @@ import (
 
 // backlog is the part of an answer that was read from the upstream and not
 // yet taken by the client: a FIFO of bytes with one reader of the upstream
-// putting and one writer to the client taking.
+// putting and one writer to the client taking. It begins in memory; over
+// inMemory, or where the memory of all is used up, what comes goes to a file,
+// until the client has caught up.
 type backlog struct {
-	memory *budget
+	server *Server
+	file   *spooled // the putting side's; nil: none yet
 
-	mu     sync.Mutex
-	change sync.Cond
-	pieces [][]byte
-	bytes  int
-	ended  bool // nothing more is put
-	whole  bool // … because the answer ended as it should
-	gone   bool // the writer has given up
+	mu      sync.Mutex
+	change  sync.Cond
+	pieces  [][]byte // in memory, before what is in the file
+	bytes   int      // of them
+	written int64    // to the file
+	read    int64    // from the file
+	ended   bool     // nothing more is put
+	whole   bool     // … because the answer ended as it should
+	gone    bool     // the writer has given up
 }
 
-func newBacklog(memory *budget) *backlog {
-	b := &backlog{memory: memory}
+func newBacklog(s *Server) *backlog {
+	b := &backlog{server: s}
 	b.change.L = &b.mu
 	return b
 }
 
-// put adds a copy of p. It waits only where the memory of all answers is used
-// up, and then for this client alone. false: the writer has given up.
+// put adds a copy of p. Where the spool has no room it is memory again, as far
+// as that goes. It waits only where neither memory nor spool has room,
+// and then for this client alone. false: the writer has given up.
 func (b *backlog) put(p []byte) bool {
 	b.mu.Lock()
+	caughtUp := b.read == b.written
+	fits := caughtUp && b.bytes+len(p) <= inMemory && b.server.memory.take(len(p))
+	b.mu.Unlock()
+	if !fits && b.spool(p, caughtUp) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.written += int64(len(p))
+		b.change.Signal()
+		return !b.gone
+	}
+	b.mu.Lock()
 	defer b.mu.Unlock()
-	for !b.gone && b.bytes > 0 && !b.memory.take(len(p)) {
+	room := func() bool { return b.read == b.written && b.server.memory.take(len(p)) }
+	for fits = fits || room(); !fits && !b.gone && (b.bytes > 0 || b.read < b.written); fits = room() {
+		b.server.tellSpool()
 		b.change.Wait()
 	}
 	if b.gone {
+		if fits {
+			b.server.memory.give(len(p))
+		}
 		return false
 	}
-	if b.bytes == 0 {
-		b.memory.force(len(p)) // one piece a client, whatever the others hold
+	if !fits {
+		b.server.memory.force(len(p)) // one piece a client, whatever the others hold
 	}
 	if last := len(b.pieces) - 1; last >= 0 && len(b.pieces[last])+len(p) <= cap(b.pieces[last]) {
 		b.pieces[last] = append(b.pieces[last], p...)
@@ -56,6 +78,29 @@ func (b *backlog) put(p []byte) bool {
 	b.bytes += len(p)
 	b.change.Signal()
 	return true
+}
+
+// spool puts p into the file. Only the putting side calls it.
+func (b *backlog) spool(p []byte, caughtUp bool) bool {
+	if b.file == nil {
+		file, err := b.server.spool.create()
+		if err != nil {
+			return false
+		}
+		b.mu.Lock()
+		b.file = file
+		b.mu.Unlock()
+	}
+	if caughtUp && b.file.size > 0 {
+		// What was written has been read: the room is used again.
+		if b.file.clear() != nil {
+			return false
+		}
+		b.mu.Lock()
+		b.written, b.read = 0, 0
+		b.mu.Unlock()
+	}
+	return b.file.append(p) == nil
 }
 
 // pieceBytes is the least a piece has room for.
@@ -69,28 +114,42 @@ func (b *backlog) end(whole bool) {
 	b.change.Signal()
 }
 
-// next waits for the next piece; nil: there is none any more.
-func (b *backlog) next() (piece []byte, whole bool) {
+// next waits for the next piece; nil: there is none any more. What comes from
+// the file is read into scratch.
+func (b *backlog) next(scratch []byte) (piece []byte, whole bool, err error) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	for len(b.pieces) == 0 && !b.ended {
+	for len(b.pieces) == 0 && b.read == b.written && !b.ended {
 		b.change.Wait()
 	}
-	if len(b.pieces) == 0 {
-		return nil, b.whole
+	if len(b.pieces) > 0 {
+		piece = b.pieces[0]
+		b.pieces[0] = nil
+		b.pieces = b.pieces[1:]
+		b.mu.Unlock()
+		return piece, false, nil
 	}
-	piece = b.pieces[0]
-	b.pieces[0] = nil
-	b.pieces = b.pieces[1:]
-	return piece, false
+	from, n := b.read, min(int64(len(scratch)), b.written-b.read)
+	file, whole := b.file, b.whole
+	b.mu.Unlock()
+	if n == 0 {
+		return nil, whole, nil
+	}
+	if _, err := file.file.ReadAt(scratch[:n], from); err != nil {
+		return nil, false, err
+	}
+	return scratch[:n], false, nil
 }
 
-// written gives a piece's bytes back to the budget.
-func (b *backlog) written(n int) {
-	b.memory.give(n)
+// taken says that the client has taken the last piece.
+func (b *backlog) taken(n int, fromFile bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.bytes -= n
+	if fromFile {
+		b.read += int64(n)
+	} else {
+		b.bytes -= n
+		b.server.memory.give(n)
+	}
 	b.change.Signal()
 }
 
@@ -99,16 +158,24 @@ func (b *backlog) giveUp() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.gone = true
-	b.memory.give(b.bytes)
+	b.server.memory.give(b.bytes)
 	b.bytes, b.pieces = 0, nil
 	b.change.Signal()
+}
+
+// close gives the file back, when neither side needs it.
+func (b *backlog) close() {
+	if b.file != nil {
+		b.file.close()
+	}
 }
 
 // relayRest passes on an answer of which out is the beginning. This goroutine
 // reads at the upstream's pace, so that the slot is free at the upstream's
 // last byte; another writes at the client's.
 func (c *clientConn) relayRest(ex *lanes.Exchange, out []byte, f framing, keep bool) (bool, error) {
-	b := newBacklog(&c.server.memory)
+	b := newBacklog(c.server)
+	defer b.close()
 	written := make(chan error, 1)
 	go c.writeBacklog(b, ex, out, f, written)
 	scratch := outPool.Get().(*[]byte)
@@ -147,17 +214,24 @@ func readInto(ex *lanes.Exchange, b *backlog, scratch []byte) error {
 // the client takes no more; then the exchange is interrupted, unless it is
 // over already.
 func (c *clientConn) writeBacklog(b *backlog, ex *lanes.Exchange, out []byte, f framing, written chan<- error) {
+	scratch := outPool.Get().(*[]byte)
+	defer outPool.Put(scratch)
 	err := c.writeOnce(out)
 	for err == nil {
-		piece, whole := b.next()
+		var piece []byte
+		var whole bool
+		if piece, whole, err = b.next(*scratch); err != nil {
+			break
+		}
 		if piece == nil {
 			if whole && f == framedChunked {
 				err = c.writeOnce([]byte(lastChunk))
 			}
 			break
 		}
+		fromFile := &piece[0] == &(*scratch)[0]
 		err = c.writePiece(piece, f)
-		b.written(len(piece))
+		b.taken(len(piece), fromFile)
 	}
 	if err != nil {
 		b.giveUp()
@@ -172,12 +246,5 @@ func (c *clientConn) writePiece(piece []byte, f framing) error {
 	}
 	var space [chunkSpace]byte
 	size := append(strconv.AppendUint(space[:0], uint64(len(piece)), 16), "\r\n"...)
-	c.extendWrite(c.site.cfg.BodyTimeout)
-	chunk := net.Buffers{size, piece, []byte("\r\n")}
-	n, err := chunk.WriteTo(c.Conn)
-	c.record.bytes += n
-	if err != nil {
-		return errLeft
-	}
-	return nil
+	return c.writeAll(net.Buffers{size, piece, []byte("\r\n")})
 }

@@ -25,6 +25,9 @@ type Route struct {
 	Lane *lanes.Lane
 	// BodyBytes is the largest request body; 0: the server's limit.
 	BodyBytes int64
+	// Stream: the lane is one of streams. Bytes pass as they come, both ways,
+	// and WebSocket upgrades are tunnelled.
+	Stream bool
 	// ForwardStreams lets an endless answer through, its slot held. Otherwise
 	// it is refused.
 	ForwardStreams bool
@@ -113,6 +116,8 @@ func (p *Pattern) parsePath() error {
 				kind = subtree
 			}
 			p.segs = append(p.segs, segment{kind: kind})
+		case string(decodePath([]byte(part))) != part:
+			return fmt.Errorf("has an escape in the segment %q (write the path decoded, as the app sees it)", part)
 		case strings.ContainsAny(part, "{}"):
 			return fmt.Errorf("has a brace inside the segment %q (a wildcard is a whole segment)", part)
 		default:

@@ -39,6 +39,20 @@ type Conn struct {
 	usedAt   time.Time
 
 	sending chan error // the writer of a large request; nil when none
+	source  Source     // what it sends from; nil: memory
+}
+
+// Source is a request's body, or the rest of one, that is not in memory.
+type Source interface {
+	// Send writes it whole, framing included. It may be called again, from
+	// the beginning, only where the request may be sent again.
+	Send(w io.Writer) error
+	// Stop ends a Send that waits for more to send. It may come at any time.
+	Stop()
+	// Progress is how many bytes have come from a client and gone on, and
+	// whether more is waited for: until all has come nobody can expect an
+	// answer. It may be asked at any time.
+	Progress() (sent int64, waits bool)
 }
 
 func newConn(target *Target, nc net.Conn) *Conn {
@@ -52,10 +66,26 @@ func (c *Conn) SetReadDeadline(t time.Time) { c.nc.SetReadDeadline(t) }
 // nobody reads the request's body afterwards.
 func (c *Conn) Close() {
 	c.nc.Close()
-	if c.sending != nil {
-		<-c.sending
-		c.sending = nil
+	if c.sending == nil {
+		return
 	}
+	select {
+	case <-c.sending: // it had ended by itself
+	default:
+		if c.source != nil {
+			c.source.Stop()
+		}
+		<-c.sending
+	}
+	c.sending = nil
+}
+
+// Progress is that of the request's source; none without one.
+func (c *Conn) Progress() (sent int64, waits bool) {
+	if c.source == nil {
+		return 0, false
+	}
+	return c.source.Progress()
 }
 
 // Served is how many exchanges were finished on c.
@@ -69,9 +99,12 @@ func (c *Conn) UsedAt() time.Time { return c.usedAt }
 // likes, and some send a 408 first, which must not answer the next request.
 func (c *Conn) Silent() bool { return c.r == c.w && c.peek() }
 
-// Buffered reports whether Read has something to hand out, or to say, without
-// reading from the connection.
-func (c *Conn) Buffered() bool { return c.done || c.r < c.w }
+// Buffered reports whether Read has something to hand out, or to say, for
+// certain without reading from the connection. What is there of a chunked
+// answer may be framing only.
+func (c *Conn) Buffered() bool {
+	return c.done || c.r < c.w && c.res.Framing != FramingChunked
+}
 
 // Received reports whether a byte of the present exchange's answer has come.
 func (c *Conn) Received() bool { return c.received }
@@ -80,17 +113,20 @@ func (c *Conn) fail(kind, cause error) error {
 	return &Error{Target: c.target.String(), Sent: true, Kind: kind, Cause: cause}
 }
 
-// Send writes a request: head whole, its empty line included, then body. A
-// request of more than 64 KiB is written while the answer is read, since an
-// app may answer before it has read everything; head and body must then stay
-// as they are until the exchange has ended or c is closed.
+// Send writes a request: head whole, its empty line included, then body, then
+// what source has. A request of more than 64 KiB, or with a source, is written
+// while the answer is read, since an app may answer before it has read
+// everything; all of it must then stay as it is until the exchange has ended
+// or c is closed. A source that fails ends the connection: what was sent must
+// not look whole.
 //
 // A failed write is an error only if no byte went out (Sent is false);
 // otherwise the answer may be there all the same, and Head says.
-func (c *Conn) Send(head, body []byte) error {
+func (c *Conn) Send(head, body []byte, source Source) error {
 	c.r, c.w, c.scanned, c.bodyAt = 0, 0, 0, 0
 	c.left, c.done, c.received = 0, false, false
-	if len(head)+len(body) > inlineBytes {
+	c.source = source
+	if source != nil || len(head)+len(body) > inlineBytes {
 		c.sending = make(chan error, 1)
 		go c.sendLarge(head, body)
 		return nil
@@ -111,11 +147,23 @@ func (c *Conn) Send(head, body []byte) error {
 	return nil
 }
 
-// sendLarge ends when everything is written or c is closed.
+// sendLarge ends when everything is written, when its source fails or is
+// stopped, or when c is closed.
 func (c *Conn) sendLarge(head, body []byte) {
 	both := net.Buffers{head, body}
 	_, err := both.WriteTo(c.nc)
+	if err == nil && c.source != nil {
+		if err = c.source.Send(c.nc); err != nil && !isWriteError(err) {
+			c.nc.Close()
+		}
+	}
 	c.sending <- err
+}
+
+// isWriteError reports whether err is the upstream's: it takes no more, and
+// its answer may be there all the same.
+func isWriteError(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // Head reads up to the head of the final answer and returns it. Each interim
@@ -123,12 +171,33 @@ func (c *Conn) sendLarge(head, body []byte) {
 // says that the request was a HEAD, whose answer has no body. After an
 // ErrTimeout, Head may be called again and goes on where it was.
 func (c *Conn) Head(toHEAD bool, interim func(*Response)) (*Response, error) {
+	return c.head(toHEAD, false, interim)
+}
+
+// HeadOrSwitch is Head for a request that asks to switch protocols: a 101 is
+// a final answer too, and Tunnel comes next.
+func (c *Conn) HeadOrSwitch(interim func(*Response)) (*Response, error) {
+	return c.head(false, true, interim)
+}
+
+// Tunnel gives the connection up to its caller after a 101: the connection,
+// and what was read from it already. Close is still c's.
+func (c *Conn) Tunnel() (nc net.Conn, early []byte) {
+	early = append([]byte(nil), c.buf[c.r:c.w]...)
+	c.buf, c.r, c.w, c.res = nil, 0, 0, Response{} // an idle tunnel needs no buffer
+	return c.nc, early
+}
+
+func (c *Conn) head(toHEAD, maySwitch bool, interim func(*Response)) (*Response, error) {
 	for n := 0; ; n++ {
 		if err := c.readHead(toHEAD); err != nil {
 			return nil, err
 		}
 		if c.res.Status >= 200 {
 			break
+		}
+		if c.res.Status == 101 && maySwitch {
+			return &c.res, nil
 		}
 		if c.res.Status == 101 {
 			return nil, c.fail(ErrMalformed, errors.New("it switched protocols (101) on a lane that does not tunnel"))
@@ -290,6 +359,13 @@ func (c *Conn) finish() {
 	c.target.heard.Store(c.usedAt.UnixNano())
 }
 
+// Trailer is the trailer section of a chunked answer that was read whole, its
+// lines with their CRLFs; only if KeepTrailer was called before Head.
+func (c *Conn) Trailer() []byte { return c.chunked.Trailer() }
+
+// KeepTrailer keeps the trailer sections of answers from now on.
+func (c *Conn) KeepTrailer() { c.chunked.KeepTrailer = true }
+
 // Finished reports whether the whole answer was read.
 func (c *Conn) Finished() bool { return c.done }
 
@@ -304,7 +380,9 @@ func (c *Conn) Reusable() bool {
 		select {
 		case err := <-c.sending:
 			c.sending = nil
-			return err == nil
+			// Written is not read: an app that refuses an upload may be about
+			// to close the connection with what it did not read.
+			return err == nil && c.res.Status < 300
 		default:
 			return false
 		}

@@ -56,7 +56,7 @@ func TestConn_AResetIsNoEndOfABodyThatEndsWithTheConnection(t *testing.T) {
 		conn.Conn.(*net.TCPConn).SetLinger(0)
 	}))
 	p := make([]byte, 5)
-	conn.Send([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), nil)
+	conn.Send([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), nil, nil)
 	if _, err := conn.Head(false, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestConn_AfterATimeoutItGoesOnWhereItWas(t *testing.T) {
 		conn.SetReadDeadline(time.Now().Add(deadline))
 		next <- struct{}{}
 	}
-	conn.Send([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), nil)
+	conn.Send([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), nil, nil)
 	interim := 0
 	var res *upstream.Response
 	for res == nil {
@@ -176,7 +176,7 @@ func TestConn_AfterATimeoutItGoesOnWhereItWas(t *testing.T) {
 
 func TestConn_InterimAnswersAreGivenInTheirOrder(t *testing.T) {
 	conn := dial(t, startRaw(t, answering("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\nLink: <b>\r\n\r\n"+hello, 1, false)))
-	conn.Send([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), nil)
+	conn.Send([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), nil, nil)
 	var got []string
 	res, err := conn.Head(false, func(res *upstream.Response) {
 		line := fmt.Sprint(res.Status, " ", string(res.Reason))
@@ -220,7 +220,7 @@ func TestConn_ALargeRequestArrivesWholeAndAnEarlyAnswerIsRead(t *testing.T) {
 			conn.WritePieces(hello, 0)
 			conn.Head()
 		}))
-		if err := conn.Send(head, body); err != nil {
+		if err := conn.Send(head, body, nil); err != nil {
 			t.Fatal(err)
 		}
 		if res, err := conn.Head(false, nil); err != nil || res.Status != 200 {
@@ -241,7 +241,7 @@ func TestConn_ALargeRequestArrivesWholeAndAnEarlyAnswerIsRead(t *testing.T) {
 			io.Copy(io.Discard, io.LimitReader(conn.reader, 1000))
 			<-t.Context().Done()
 		}))
-		if err := conn.Send(head, body); err != nil {
+		if err := conn.Send(head, body, nil); err != nil {
 			t.Fatal(err)
 		}
 		if res, err := conn.Head(false, nil); err != nil || res.Status != 200 {
@@ -265,7 +265,7 @@ func TestConn_CloseInterruptsARead(t *testing.T) {
 		close(asked)
 		conn.Head()
 	}))
-	conn.Send([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), nil)
+	conn.Send([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), nil, nil)
 	failed := make(chan error, 1)
 	go func() { _, err := conn.Head(false, nil); failed <- err }()
 	await(t, "the request arrives", asked)

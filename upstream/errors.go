@@ -10,6 +10,9 @@ import (
 var (
 	// ErrUnreachable: no connection could be had. Nothing was sent.
 	ErrUnreachable = errors.New("cannot be reached")
+	// ErrResources: a connection could not be made because of us: no descriptor
+	// or memory is left. It says nothing about the target; nothing was sent.
+	ErrResources = errors.New("was not asked, descriptors or memory have run out here")
 	// ErrClosed: the connection ended without a byte of answer.
 	ErrClosed = errors.New("closed the connection without an answer")
 	// ErrTruncated: the connection ended in the middle of the answer.

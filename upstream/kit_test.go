@@ -182,7 +182,7 @@ type answer struct {
 // ask makes one exchange and reads its body in pieces of n bytes.
 func ask(t *testing.T, conn *upstream.Conn, method string, n int) (a answer) {
 	t.Helper()
-	if err := conn.Send([]byte(method+" / HTTP/1.1\r\nHost: a.test\r\n\r\n"), nil); err != nil {
+	if err := conn.Send([]byte(method+" / HTTP/1.1\r\nHost: a.test\r\n\r\n"), nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	res, err := conn.Head(method == "HEAD", nil)

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"time"
 )
@@ -72,7 +71,7 @@ func (t *Target) Ask(ctx context.Context) error {
 	defer t.setAsking(false)
 	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if err := conn.Send(t.HealthRequest(), nil); err != nil {
+	if err := conn.Send(t.HealthRequest(true), nil, nil); err != nil {
 		return err
 	}
 	res, err := conn.Head(false, nil)
@@ -83,8 +82,8 @@ func (t *Target) Ask(ctx context.Context) error {
 }
 
 // HealthRequest is the head of the request that asks whether the target
-// answers. The connection ends with its answer.
-func (t *Target) HealthRequest() []byte { return t.config().Health.request() }
+// answers. last: the connection ends with its answer.
+func (t *Target) HealthRequest(last bool) []byte { return t.config().Health.request(last) }
 
 // JudgeHealth is nil if an answer with this status to HealthRequest is a good
 // one: any to "*", any below 500 to a path. Otherwise an *Error of ErrSick.
@@ -101,33 +100,35 @@ func (t *Target) setAsking(asking bool) {
 	t.accepted, t.asking = true, asking
 }
 
-func (h Health) request() []byte {
+func (h Health) request(last bool) []byte {
 	method := "GET"
 	if h.Path == "*" {
 		method = "OPTIONS"
 	}
-	return []byte(method + " " + h.Path + " HTTP/1.1\r\nHost: " + h.Host +
-		"\r\nUser-Agent: holdfast-health\r\nConnection: close\r\n\r\n")
+	head := method + " " + h.Path + " HTTP/1.1\r\nHost: " + h.Host + "\r\nUser-Agent: holdfast-health\r\n"
+	if last {
+		head += "Connection: close\r\n"
+	}
+	return []byte(head + "\r\n")
 }
 
-// OffersKeepAlive asks the target once, on a connection of its own that is
-// closed afterwards, whether it would keep the connection open.
-func (t *Target) OffersKeepAlive(wait time.Duration) (bool, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
-	defer cancel()
+// Examine asks the target once, as a slot would, on a connection of its own
+// that is closed afterwards: whether it answers, and whether it would keep the
+// connection open. The error says how far it came.
+func (t *Target) Examine(ctx context.Context) (keepAlive bool, err error) {
 	conn, err := t.Dial(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer conn.Close()
-	conn.SetReadDeadline(time.Now().Add(wait))
-	request := t.config().Health.request()
-	if err := conn.Send(bytes.Replace(request, []byte("Connection: close\r\n"), nil, 1), nil); err != nil {
+	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := conn.Send(t.HealthRequest(false), nil, nil); err != nil {
 		return false, err
 	}
 	res, err := conn.Head(false, nil)
 	if err != nil {
 		return false, err
 	}
-	return res.KeepAlive, nil
+	return res.KeepAlive, t.JudgeHealth(res.Status)
 }

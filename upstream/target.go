@@ -2,6 +2,8 @@ package upstream
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +20,7 @@ type Target struct {
 	first   chan struct{} // closed at the first answer
 
 	cfg   atomic.Pointer[Config] // a reload swaps it
+	asked atomic.Int32           // askings that are still out
 	heard atomic.Int64           // when the last answer ended, in Unix nanoseconds
 
 	mu       sync.Mutex
@@ -28,7 +31,8 @@ type Target struct {
 	probing  bool
 	since    time.Time // of the present state
 	err      error     // the last failure
-	watchers []func()
+	watchers map[int]func()
+	watched  int // how many there have been
 }
 
 func newTarget(address Address, cfg Config, changed func(Change)) *Target {
@@ -50,6 +54,15 @@ func (t *Target) Heard() time.Time {
 
 // Addr is where the target listens: host:port, or a path.
 func (t *Target) Addr() string { return t.address.Addr }
+
+// Asked notes that an asking is out, until over is called, once.
+func (t *Target) Asked() (over func()) {
+	t.asked.Add(1)
+	return func() { t.asked.Add(-1) }
+}
+
+// IsAsked reports whether an asking is still out.
+func (t *Target) IsAsked() bool { return t.asked.Load() > 0 }
 
 // String is the target as configured.
 func (t *Target) String() string { return t.address.Text }
@@ -82,12 +95,22 @@ func (t *Target) State() State {
 
 // Watch calls f after each change, with no lock of the target held, and once
 // now. Two calls may overlap or come late, so f asks State what is true. It is
-// for as long as the target lives.
-func (t *Target) Watch(f func()) {
+// called until unwatch, and perhaps once more at that moment.
+func (t *Target) Watch(f func()) (unwatch func()) {
 	t.mu.Lock()
-	t.watchers = append(t.watchers, f)
+	t.watched++
+	id := t.watched
+	if t.watchers == nil {
+		t.watchers = make(map[int]func())
+	}
+	t.watchers[id] = f
 	t.mu.Unlock()
 	f()
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.watchers, id)
+	}
 }
 
 // Fail says that a connection could not be had: the target is down, and its
@@ -107,9 +130,10 @@ func (t *Target) set(up bool, err error) {
 	if err != nil {
 		t.err = err
 	}
-	if up && !t.answered {
-		t.answered = true
-		close(t.first)
+	first := up && !t.answered
+	t.answered = t.answered || up
+	if first {
+		defer close(t.first) // when all who watch know
 	}
 	if t.up == up {
 		t.mu.Unlock()
@@ -118,7 +142,7 @@ func (t *Target) set(up bool, err error) {
 	now := time.Now()
 	change := Change{Target: t.address.Text, Up: up, After: now.Sub(t.since), Err: err}
 	t.up, t.since = up, now
-	watchers := t.watchers
+	watchers := slices.Collect(maps.Values(t.watchers))
 	t.mu.Unlock()
 	for _, f := range watchers {
 		f()

@@ -54,6 +54,9 @@ func (a *access) browser(asked *proxy.Asked) bool {
 		return true
 	}
 	host := asked.Field("host")
+	if host == "" {
+		return false
+	}
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}

@@ -12,8 +12,7 @@ import (
 // awaitTargets returns nil when every target of every upstream in use has
 // answered once, or ctx has ended. A target that has not within its
 // upstream's start_timeout is the error: all lanes or none.
-func (h *holdfast) awaitTargets(ctx context.Context) error {
-	w := h.wiring.Load()
+func (w *wiring) awaitTargets(ctx context.Context) error {
 	failed := make(chan error, len(w.upstreams))
 	waiting := 0
 	for _, name := range w.config.upstreamNames() {

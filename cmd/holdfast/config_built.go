@@ -12,7 +12,7 @@ import (
 
 // withoutEffect are the sections and keys that nothing heeds yet, and heeded what is heeded of them all the same.
 var (
-	withoutEffect = []string{"limits.spool", "limits.connections", "holds", "grip", "publish"}
+	withoutEffect = []string{"holds", "grip", "publish"}
 	heeded        = []string{"holds.message_path"}
 )
 
@@ -21,11 +21,6 @@ var (
 func (c *fileConfig) notBuilt() []string {
 	asked := *c.source
 	asked.faults = nil
-	for _, name := range c.laneNames() {
-		if c.Lanes[name].isStream() {
-			asked.wrong(join("lanes", name)+".kind", `"stream" is not in this version (take the lane out, or make it a request lane with streaming: forward)`)
-		}
-	}
 	for i, route := range c.Routes {
 		if route.Files != nil {
 			asked.wrong(item("routes", i)+".files", "is not in this version (take the route out)")

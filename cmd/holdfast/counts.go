@@ -37,7 +37,7 @@ func (h *holdfast) targets() (targets []health.Target) {
 		}
 		for _, target := range w.upstreams[name].Targets() {
 			state := target.State()
-			t := health.Target{Upstream: name, Name: target.String(), Up: state.Up, Since: state.Since, Heard: target.Heard()}
+			t := health.Target{Upstream: name, Name: target.String(), Up: state.Up, Since: state.Since, Heard: target.Heard(), Asked: target.IsAsked()}
 			if state.Err != nil {
 				t.Err = state.Err.Error()
 			}

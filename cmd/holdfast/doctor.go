@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"os"
-	"syscall"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -26,8 +27,9 @@ type check struct {
 
 // examination is the list of checks, and the exit code that serve would have.
 type examination struct {
-	Checks []check `json:"checks"`
-	Exit   int     `json:"exit"`
+	Configuration any     `json:"configuration,omitempty"` // resolved, secrets hidden
+	Checks        []check `json:"checks"`
+	Exit          int     `json:"exit"`
 }
 
 func (e *examination) ok(name, format string, args ...any) {
@@ -69,6 +71,9 @@ func doctorCommand(args []string, stdout, stderr io.Writer) int {
 		e.examine(config)
 	}
 	if *asJSON {
+		if config != nil {
+			config.shown().Decode(&e.Configuration)
+		}
 		json.NewEncoder(stdout).Encode(e)
 		return e.Exit
 	}
@@ -96,7 +101,7 @@ func (e *examination) examine(config *fileConfig) {
 	for _, name := range config.upstreamNames() {
 		u := upstream.New(config.upstream(name), nil)
 		for _, target := range u.Targets() {
-			e.askTarget(config, name, target)
+			e.askTarget(name, target)
 		}
 		u.Close()
 		e.compareSlots(config, name)
@@ -111,54 +116,41 @@ func (e *examination) examine(config *fileConfig) {
 }
 
 // askTarget asks a target once, without waiting for it to come up.
-func (e *examination) askTarget(config *fileConfig, name string, target *upstream.Target) {
+func (e *examination) askTarget(name string, target *upstream.Target) {
 	check := "target " + target.String()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
 	began := time.Now()
-	err := target.Ask(ctx)
+	keepAlive, err := target.Examine(ctx)
 	took := time.Since(began).Round(time.Millisecond)
+	workers := workersOn(target.Addr())
 	switch {
-	case err == nil:
-		e.ok(check, "answers within %v", took)
 	case errors.Is(err, upstream.ErrUnreachable):
 		e.warn(check, "start the app, or correct upstreams."+name+".targets; serve waits for it for start_timeout and then exits 78", "%v", err)
 		return
 	case errors.Is(err, upstream.ErrTimeout), errors.Is(err, upstream.ErrInterrupted):
 		e.warn(check, "see the app's own log: its workers may all be busy, or still starting", "accepts connections and did not answer within %v", took)
-	default:
-		e.warn(check, "see the app's own log", "%v", err)
-	}
-	e.keepAlive(target, check)
-	e.processes(config, name, target, check)
-}
-
-// keepAlive says whether the app offers to use a connection again.
-func (e *examination) keepAlive(target *upstream.Target, check string) {
-	offers, err := target.OffersKeepAlive(2 * time.Second)
-	switch {
+		return
 	case err != nil:
-	case offers:
-		e.ok(check, "offers keep-alive: a slot uses its connection again")
+		e.warn(check, "see the app's own log", "%v", err)
+		return
+	case !keepAlive:
+		e.ok(check, "answers within %v, and closes each connection after its answer, as gunicorn's sync workers do", took)
 	default:
-		e.ok(check, "closes each connection after its answer, as gunicorn's sync workers do: every request makes a connection")
+		e.ok(check, "answers within %v, and offers keep-alive: a slot uses its connection again", took)
+	}
+	switch {
+	case workers < 2:
+	case !keepAlive:
+		e.ok(check, "%d worker processes share it, and take only what they can run", workers)
+	default:
+		e.warn(check, "start one process for each target and list them under upstreams."+name+".targets, or use sync workers",
+			"%d worker processes share it: the kernel picks one for each connection, however busy it is, so that a fast view can wait behind a slow one while others are free", workers)
 	}
 }
 
-// processes suspects several processes behind one port: the kernel picks one
-// of them for each connection, however busy it is.
-func (e *examination) processes(config *fileConfig, name string, target *upstream.Target, check string) {
-	workers := workersOn(target.Addr())
-	if workers < 2 {
-		return
-	}
-	if offers, err := target.OffersKeepAlive(2 * time.Second); err != nil || !offers {
-		e.ok(check, "%d worker processes share it, and take only what they can run", workers)
-		return
-	}
-	e.warn(check, "start one process for each target and list them under upstreams."+name+".targets, or use sync workers",
-		"%d worker processes share it: the kernel picks one for each connection, however busy it is, so that a fast view can wait behind a slow one while others are free", workers)
-}
+// askTimeout is how long the doctor waits for a target's answer.
+const askTimeout = 5 * time.Second
 
 // compareSlots says how the slots that lanes have on an upstream compare with
 // what it is said to run at once.
@@ -177,25 +169,50 @@ func (e *examination) compareSlots(config *fileConfig, name string) {
 }
 
 // port says whether an address can be listened on, and who holds it if not.
+// It does not listen: it asks whether somebody answers there.
 func (e *examination) port(config *fileConfig, key, address string) {
 	check := key + " " + address
-	ln, err := listen(address)
-	if err == nil {
-		ln.Close()
+	parsed, err := parseListen(address)
+	if err != nil {
+		e.fail(exitConfig, check, "correct "+key, "%v", err)
+		return
+	}
+	if !isHeld(parsed) {
 		e.ok(check, "is free")
 		return
 	}
-	if errors.Is(err, syscall.EADDRINUSE) && config.Admin.Listen != "" {
-		if status, _, err := newControl(config.Admin.Listen, firstKey(config.Admin.Keys)).ask("GET", "/health"); err == nil && status == 200 {
+	if parsed.network == "tcp" && config.Admin.Listen != "" {
+		admin, err := parseListen(config.Admin.Listen)
+		status, _, askErr := newControl(config.Admin.Listen, firstKey(config.Admin.Keys)).ask("GET", "/health")
+		if err == nil && askErr == nil && status == 200 && sameHolder(parsed.address, admin.address) {
 			e.ok(check, "is held by a Holdfast that answers at %s", config.Admin.Listen)
 			return
 		}
 	}
 	held := ""
-	if parsed, parseErr := parseListen(address); parseErr == nil && parsed.network == "tcp" {
+	if parsed.network == "tcp" {
 		held = holderOf(parsed.address)
 	}
-	e.fail(exitFailed, check, "change "+key+", or end what holds it", "%v%s", err, held)
+	e.fail(exitFailed, check, "change "+key+", or end what holds it", "is held by another process%s", held)
+}
+
+// isHeld reports whether somebody listens at an address.
+func isHeld(e endpoint) bool {
+	address := e.address
+	if host, port, err := net.SplitHostPort(address); err == nil && e.network == "tcp" {
+		if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+			address = net.JoinHostPort("localhost", port)
+		}
+		if port == "0" {
+			return false
+		}
+	}
+	conn, err := net.DialTimeout(e.network, address, time.Second)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
 }
 
 func firstKey(keys []string) string {
@@ -205,24 +222,17 @@ func firstKey(keys []string) string {
 	return keys[0]
 }
 
-// descriptors compares the limit of open files with what the lanes need.
+// descriptors says how many clients the limit of open files leaves room for.
 func (e *examination) descriptors(config *fileConfig) {
-	var limit syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+	limit := descriptorLimit()
+	if limit == 0 {
 		return
 	}
-	slots := 0
-	for _, lane := range config.Lanes {
-		slots += lane.Slots
-	}
-	// Go raises the soft limit to the hard one at start.
-	spare := int64(limit.Max) - int64(slots) - descriptorReserve
-	if spare < 1000 {
-		e.warn("descriptors", "raise the limit (ulimit -n, LimitNOFILE=)", "%d may be open, %d slots need one each: %d are left for clients", limit.Max, slots, max(spare, 0))
+	reserve := config.descriptorReserve()
+	clients := config.connections()
+	if clients < 1000 {
+		e.warn("descriptors", "raise the limit (ulimit -n, LimitNOFILE=)", "%d may be open, %d of them for lanes and files: %d clients at once", limit, reserve, clients)
 		return
 	}
-	e.ok("descriptors", "%d may be open: room for %d clients beside %d slots", limit.Max, spare, slots)
+	e.ok("descriptors", "%d may be open, %d of them for lanes and files: %d clients at once", limit, reserve, clients)
 }
-
-// descriptorReserve is what the process itself needs: listeners, epoll, logs.
-const descriptorReserve = 64

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -110,4 +111,14 @@ func holderOf(address string) string {
 		return ""
 	}
 	return fmt.Sprintf(" (held by %s, process %d)", strings.TrimSpace(string(name)), pids[0])
+}
+
+// sameHolder reports whether one process listens at both addresses.
+func sameHolder(a, b string) bool {
+	for _, pid := range holders(listenerInodes(portOf(a))) {
+		if slices.Contains(holders(listenerInodes(portOf(b))), pid) {
+			return true
+		}
+	}
+	return false
 }

@@ -57,21 +57,25 @@ func (h *holdfast) run(signals *signalSource, stderr io.Writer) int {
 				return exitConfig
 			}
 			ready = nil
+		case err := <-h.broken:
+			h.stopAll(0)
+			fmt.Fprintln(stderr, "holdfast:", err)
+			return exitFailed
 		case <-signals.reload:
 			h.reload() // says in the log what came of it
 		case s := <-signals.end:
 			h.log.Info("draining", zap.String("by", s.String()))
-			return h.drain(signals, 1)
+			return h.drain(signals, 1, stderr)
 		case <-h.drainNow:
 			h.log.Info("draining", zap.String("by", "admin"))
-			return h.drain(signals, 0)
+			return h.drain(signals, 0, stderr)
 		}
 	}
 }
 
 // drain stops within drain.bound: exit 0. heard is how many signals to end
 // have come; the second stops at once: exit 1.
-func (h *holdfast) drain(signals *signalSource, heard int) int {
+func (h *holdfast) drain(signals *signalSource, heard int, stderr io.Writer) int {
 	stopped := make(chan struct{})
 	go h.stopGently(stopped)
 	for {
@@ -81,7 +85,7 @@ func (h *holdfast) drain(signals *signalSource, heard int) int {
 			return exitOK
 		case s := <-signals.end:
 			if heard++; heard > 1 {
-				h.log.Warn("stopped at once by a second signal", zap.String("signal", s.String()))
+				fmt.Fprintf(stderr, "holdfast: stopped at once by a second signal (%v); wait for the drain, or lower drain.bound\n", s)
 				return exitFailed
 			}
 		}
@@ -113,13 +117,18 @@ func (h *holdfast) stopAll(bound time.Duration) {
 	for _, lane := range w.lanes {
 		lane.Close()
 	}
+	h.reloading.Lock()
+	for _, lane := range h.retired {
+		lane.Close()
+	}
+	h.reloading.Unlock()
 	h.server.Cut()
 	for _, u := range w.upstreams {
 		u.Close()
 	}
 	h.state.Store(stateStopped)
 	if h.admin != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		h.admin.Shutdown(ctx)
 	}

@@ -10,10 +10,9 @@ import (
 	"strconv"
 	"syscall"
 	"time"
-)
 
-// keepAlive finds a client that vanished without a word within a minute.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
+	"holdfast/internal/tcp"
+)
 
 // listen binds an address of the configuration.
 func listen(text string) (net.Listener, error) {
@@ -21,7 +20,7 @@ func listen(text string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := net.ListenConfig{KeepAliveConfig: keepAlive}
+	config := net.ListenConfig{KeepAliveConfig: tcp.KeepAlive, Control: tcp.Control}
 	ln, err := config.Listen(context.Background(), e.network, e.address)
 	if e.network == "unix" && errors.Is(err, syscall.EADDRINUSE) && abandonedSocket(e.address) {
 		if err := os.Remove(e.address); err != nil {

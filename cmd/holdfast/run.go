@@ -8,9 +8,11 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -32,12 +34,16 @@ type holdfast struct {
 	listeners []net.Listener
 	adminLn   net.Listener
 	health    *health.Health
+	first     *fileConfig   // what was read at the start
+	rewired   chan struct{} // a reload was made
 	drainNow  chan struct{} // POST /drain
+	broken    chan error    // a listener that cannot go on
 
 	state           atomic.Int32
 	reloads, failed atomic.Uint64
 
-	reloading sync.Mutex // one reload at a time
+	reloading sync.Mutex    // one reload at a time; guards retired
+	retired   []*lanes.Lane // that no route leads to, and that are not done yet
 	wiring    atomic.Pointer[wiring]
 }
 
@@ -51,8 +57,8 @@ type wiring struct {
 // start binds the listeners and serves: from here on /health answers, and
 // requests wait for targets that have not answered yet. load reads the
 // configuration again, for a reload; nil: there is no file.
-func start(config *fileConfig, load func() (*fileConfig, error), log, access *zap.Logger) (h *holdfast, err error) {
-	h = &holdfast{load: load, log: log, access: access, drainNow: make(chan struct{}, 1)}
+func start(config *fileConfig, load func() (*fileConfig, error), log, access *zap.Logger) (started *holdfast, err error) {
+	h := &holdfast{first: config, rewired: make(chan struct{}, 1), load: load, log: log, access: access, drainNow: make(chan struct{}, 1), broken: make(chan error, 1)}
 	defer func() {
 		if err != nil {
 			h.closeListeners()
@@ -71,6 +77,7 @@ func start(config *fileConfig, load func() (*fileConfig, error), log, access *za
 	h.health = health.New(health.Config{
 		Instance: config.instance(), Version: version, State: h.stateWord, Lanes: h.laneCounts, Targets: h.targets,
 		Ask: h.ask, Interval: h.healthInterval, Routes: h.routeCounts, Memory: func() int64 { return h.server.Memory() },
+		Spool:   func() (int64, uint64) { return h.server.Spool() },
 		Reloads: func() (uint64, uint64) { return h.reloads.Load(), h.failed.Load() },
 	})
 	w := h.wire(config, nil)
@@ -107,6 +114,10 @@ func (h *holdfast) bind(address, key string, keep func(net.Listener)) error {
 func (h *holdfast) accept(server *proxy.Server, ln net.Listener) {
 	if err := server.Serve(ln); err != nil {
 		h.log.Error("listener failed", zap.String("listen", ln.Addr().String()), zap.Error(err))
+		select {
+		case h.broken <- fmt.Errorf("the listener on %s failed: %w", ln.Addr(), err):
+		default: // one is enough
+		}
 	}
 }
 
@@ -142,15 +153,15 @@ func (w *wiring) deal(lane string) []*upstream.Target {
 func (h *holdfast) reload() (unchanged []string, err error) {
 	h.reloading.Lock()
 	defer h.reloading.Unlock()
-	if h.load == nil {
-		return nil, errors.New("there is no file to read again: Holdfast was started with --upstream")
-	}
 	defer func() {
 		if err != nil {
 			h.failed.Add(1)
 			h.log.Error("reload refused, the old configuration stays", zap.Error(err))
 		}
 	}()
+	if h.load == nil {
+		return nil, errors.New("there is no file to read again: Holdfast was started with --upstream")
+	}
 	config, err := h.load()
 	if err != nil {
 		return nil, err
@@ -161,6 +172,9 @@ func (h *holdfast) reload() (unchanged []string, err error) {
 		return nil, err
 	}
 	h.wiring.Store(w)
+	for _, u := range w.upstreams {
+		u.Apply()
+	}
 	for _, name := range config.laneNames() {
 		if w.lanes[name] == old.lanes[name] {
 			w.lanes[name].Configure(config.lane(name), w.deal(name))
@@ -169,16 +183,16 @@ func (h *holdfast) reload() (unchanged []string, err error) {
 	for name, lane := range old.lanes {
 		if w.lanes[name] != lane {
 			lane.Retire()
+			h.retired = append(h.retired, lane)
 		}
 	}
-	for name, u := range old.upstreams {
-		u.CloseReplaced(w.upstreams[name])
-	}
-	for _, u := range w.upstreams {
-		u.Apply()
+	go h.leaveBehind(old, w, slices.Clone(h.retired))
+	select {
+	case h.rewired <- struct{}{}:
+	default:
 	}
 	h.reloads.Add(1)
-	unchanged = fixedChanges(old.config, config)
+	unchanged = fixedChanges(h.first, config)
 	h.log.Info("reloaded", zap.Int("lanes", len(w.lanes)), zap.Int("routes", len(config.Routes)),
 		zap.Strings("needs_restart", unchanged))
 	for _, warning := range config.warnings {
@@ -186,6 +200,26 @@ func (h *holdfast) reload() (unchanged []string, err error) {
 	}
 	return unchanged, nil
 }
+
+// leaveBehind ends what a reload replaced, once the lanes that it took out
+// have served who waited and ran: until then their targets are looked for.
+func (h *holdfast) leaveBehind(old, now *wiring, retired []*lanes.Lane) {
+	for _, lane := range retired {
+		for s := lane.Snapshot(); s.InUse > 0 || s.Waiting > 0; s = lane.Snapshot() {
+			<-time.After(retiredPause)
+		}
+		lane.Forget()
+	}
+	for name, u := range old.upstreams {
+		u.CloseReplaced(now.upstreams[name])
+	}
+	h.reloading.Lock()
+	defer h.reloading.Unlock()
+	h.retired = slices.DeleteFunc(h.retired, func(lane *lanes.Lane) bool { return slices.Contains(retired, lane) })
+}
+
+// retiredPause is how often a lane that was taken out is looked at.
+const retiredPause = 200 * time.Millisecond
 
 // fixedChanges names the keys that differ and are read at the start only.
 func fixedChanges(old, now *fileConfig) (keys []string) {
@@ -251,9 +285,43 @@ func (c *fileConfig) proxy() proxy.Config {
 	return proxy.Config{
 		HeaderBytes: int(limits.HeaderBytes), HeaderTimeout: time.Duration(limits.HeaderTimeout),
 		BodyBytes: int64(limits.BodyBytes), BodyTimeout: time.Duration(limits.BodyTimeout),
-		IdleTimeout: time.Duration(limits.IdleTimeout), Memory: int64(limits.Memory),
+		IdleTimeout: time.Duration(limits.IdleTimeout), Memory: int64(limits.Memory), Connections: c.connections(),
+		SpoolDir: limits.Spool.Dir, SpoolBytes: int64(limits.Spool.Bytes),
 		Trusted: c.trusted(), Guarded: c.messagePaths(), AccessLog: c.Log.Access,
 	}
+}
+
+// connections is limits.connections, or what the descriptor limit leaves.
+func (c *fileConfig) connections() int {
+	if c.Limits.Connections > 0 {
+		return c.Limits.Connections
+	}
+	limit := descriptorLimit()
+	if limit == 0 {
+		return 0
+	}
+	return max(limit-c.descriptorReserve(), 1)
+}
+
+// descriptorReserve is what is needed beside clients' own: a connection for
+// each slot, listeners, logs, and a tenth of all for temporary files and the
+// admin address.
+func (c *fileConfig) descriptorReserve() int {
+	reserve := 64 + descriptorLimit()/10
+	for _, lane := range c.Lanes {
+		reserve += lane.Slots
+	}
+	return reserve
+}
+
+// descriptorLimit is how many files the process may have open; 0: not known.
+// Go raises the soft limit to the hard one at start.
+func descriptorLimit() int {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil || limit.Cur > 1<<30 {
+		return 0
+	}
+	return int(limit.Cur)
 }
 
 func (c *fileConfig) trusted() (t proxy.Trusted) {
@@ -284,6 +352,9 @@ func (c *fileConfig) messagePaths() (paths []string) {
 
 func (c *fileConfig) lane(name string) lanes.Config {
 	lane := c.Lanes[name]
+	if lane.Kind == "stream" {
+		return lanes.Config{Name: name, Stream: true, Idle: time.Duration(lane.Idle)}
+	}
 	return lanes.Config{Name: name, Queue: lane.Queue, QueueTimeout: time.Duration(lane.QueueTimeout),
 		ResponseTimeout: time.Duration(lane.ResponseTimeout)}
 }
@@ -311,6 +382,7 @@ func (h *holdfast) routes(w *wiring) []proxy.Route {
 		route := proxy.Route{Match: r.Match}
 		if r.Lane != nil {
 			route.Lane = w.lanes[*r.Lane]
+			route.Stream = w.config.Lanes[*r.Lane].Kind == "stream"
 			route.ForwardStreams = w.config.Lanes[*r.Lane].Streaming == "forward"
 			if r.BodyBytes != nil {
 				route.BodyBytes = int64(*r.BodyBytes)
@@ -318,7 +390,7 @@ func (h *holdfast) routes(w *wiring) []proxy.Route {
 		} else {
 			route.Respond = r.Respond.respond()
 		}
-		if p, err := proxy.ParsePattern(r.Match); err == nil && (p.Method == "" || p.Method == "GET") {
+		if p, err := proxy.ParsePattern(r.Match); err == nil && p.Host == "" && (p.Method == "" || p.Method == "GET") {
 			taken[p.Path] = true
 		}
 		routes = append(routes, route)
@@ -345,15 +417,33 @@ func (r *respondConfig) respond() *proxy.Respond {
 	return respond
 }
 
-// awaitReady waits until every target has answered and says so.
+// awaitReady waits until every target has answered and says so. A reload
+// meanwhile changes which targets those are.
 func (h *holdfast) awaitReady(ctx context.Context) error {
-	if err := h.awaitTargets(ctx); err != nil || ctx.Err() != nil {
-		return err
+	for {
+		w := h.wiring.Load()
+		attempt, cancel := context.WithCancel(ctx)
+		answered := make(chan error, 1)
+		go func() { answered <- w.awaitTargets(attempt) }()
+		var err error
+		select {
+		case err = <-answered:
+		case <-h.rewired:
+			cancel()
+			<-answered
+		}
+		cancel()
+		if h.wiring.Load() != w {
+			continue
+		}
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		if h.state.CompareAndSwap(stateStarting, stateReady) {
+			h.log.Info("ready")
+		}
+		return nil
 	}
-	if h.state.CompareAndSwap(stateStarting, stateReady) {
-		h.log.Info("ready")
-	}
-	return nil
 }
 
 // serve runs a configuration until a signal ends it, and gives the exit code.

@@ -37,12 +37,14 @@ const (
 // becomes two. It accepts what the grammar allows and nothing else: CRLF at
 // every line end, sizes of at most 16 digits, well-formed extensions (thrown
 // away) of at most 4 KiB a line and, in all, 16 KiB more than there is data.
-// The trailer section is checked and thrown away.
+// The trailer section is checked, and thrown away unless it is to be kept.
 //
 // TrailerBytes bounds the trailer section; zero means 16 KiB. Set it before
 // the first Next; Reset keeps it.
 type Chunked struct {
 	TrailerBytes int
+	// KeepTrailer keeps the trailer section for Trailer, as it came.
+	KeepTrailer bool
 
 	state      chunkState
 	left       uint64 // of the present chunk's data
@@ -51,12 +53,17 @@ type Chunked struct {
 	trailer    int // bytes of the trailer section so far
 	fields     int
 	partial    []byte // a line whose end has not come yet
+	kept       []byte // the trailer section, if it is kept
 }
 
 // Reset makes c ready for another body.
 func (c *Chunked) Reset() {
-	*c = Chunked{TrailerBytes: c.TrailerBytes, partial: c.partial[:0]}
+	*c = Chunked{TrailerBytes: c.TrailerBytes, KeepTrailer: c.KeepTrailer, partial: c.partial[:0]}
 }
+
+// Trailer is the trailer section's lines with their CRLFs, without the empty
+// line; only if KeepTrailer is set.
+func (c *Chunked) Trailer() []byte { return c.kept }
 
 // Announced is how many bytes of data the sizes read so far add up to: the
 // body is at least that long.
@@ -255,6 +262,9 @@ func (c *Chunked) trailerLine(line []byte) error {
 	}
 	if forbiddenTrailer(field.Name) {
 		return ErrTrailerField
+	}
+	if c.KeepTrailer {
+		c.kept = append(append(c.kept, line...), "\r\n"...)
 	}
 	return nil
 }

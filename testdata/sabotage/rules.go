@@ -16,13 +16,21 @@ type rule struct {
 }
 
 const (
-	lane     = "lanes/lane.go"
-	park     = "lanes/park.go"
-	slot     = "lanes/slot.go"
-	exchange = "lanes/exchange.go"
-	conn     = "upstream/conn.go"
-	wire     = "proxy/wire.go"
-	headers  = "proxy/headers.go"
+	lane      = "lanes/lane.go"
+	park      = "lanes/park.go"
+	slot      = "lanes/slot.go"
+	exchange  = "lanes/exchange.go"
+	resize    = "lanes/resize.go"
+	ask       = "lanes/ask.go"
+	conn      = "upstream/conn.go"
+	wire      = "proxy/wire.go"
+	headers   = "proxy/headers.go"
+	route     = "proxy/route.go"
+	peer      = "proxy/peer.go"
+	client    = "proxy/client.go"
+	local     = "proxy/local.go"
+	run       = "cmd/holdfast/run.go"
+	histogram = "internal/histogram/histogram.go"
 )
 
 // corpus is one case of the wire corpus on a forwarded route.
@@ -40,7 +48,7 @@ var rules = []rule{
 	},
 	{
 		name: "closed-lane-lets-wait",
-		file: lane, find: "	if l.closed {\n\t\tdefer l.mu.Unlock()\n\t\treturn nil, l.refuse(Draining)\n\t}\n\treturn l.wait(ctx, giveUp, true)", replace: "\treturn l.wait(ctx, giveUp, true)",
+		file: lane, find: "	if l.closed {\n\t\tdefer l.mu.Unlock()\n\t\treturn nil, l.refuse(Draining)\n\t}\n\tif l.cfg.Load().Stream", replace: "\tif l.cfg.Load().Stream",
 		pkg: "lanes", run: "^TestSlot_WhoseTargetIsGoneIsRefusedByAClosedLane$",
 		timeout: 30 * time.Second, timeoutBites: true,
 	},
@@ -109,12 +117,12 @@ var rules = []rule{
 	},
 	{
 		name: "queue-longer-by-one",
-		file: lane, find: "l.queue.len >= l.cfg.Queue", replace: "l.queue.len > l.cfg.Queue",
+		file: lane, find: "l.queue.len >= l.cfg.Load().Queue", replace: "l.queue.len > l.cfg.Load().Queue",
 		pkg: "lanes", run: "^TestLane_RefusesTheFirstRequestBeyondItsQueue$",
 	},
 	{
 		name: "queue-shorter-by-one",
-		file: lane, find: "l.queue.len >= l.cfg.Queue", replace: "l.queue.len+1 >= l.cfg.Queue",
+		file: lane, find: "l.queue.len >= l.cfg.Load().Queue", replace: "l.queue.len+1 >= l.cfg.Load().Queue",
 		pkg: "lanes", run: "^TestLane_RefusesTheFirstRequestBeyondItsQueue$",
 	},
 	{
@@ -153,6 +161,65 @@ var rules = []rule{
 		name: "dealing-begins-anew-with-each-lane",
 		file: "upstream/upstream.go", find: "dealt := make([]*Target, n)", replace: "u.next = 0\n\tdealt := make([]*Target, n)",
 		pkg: "lanes", run: "^TestUpstream_DealsOnWhereItStopped$",
+	},
+
+	// ---- A lane whose size and targets change.
+	{
+		name: "slot-taken-away-given-out-again",
+		file: lane, find: "if slot.retired {", replace: "if false {",
+		pkg: "lanes", run: "^TestConfigure_ASlotTakenAwayIsNotGivenOutAgain$",
+	},
+	{
+		name: "slot-taken-away-given-out-again-among-others",
+		file: lane, find: "if slot.retired {", replace: "if false {",
+		pkg: "lanes", run: "^TestLane_NoLostWakeUpWhileItIsResized$",
+	},
+	{
+		name: "busy-slots-never-taken-away",
+		file: resize, find: "i >= 0 && staying > n; i-- {", replace: "false; i-- {",
+		pkg: "lanes", run: "^TestLane_NoLostWakeUpWhileItIsResized$",
+	},
+	{
+		name: "slot-to-go-replaced-in-vain",
+		file: resize, find: "if staying < n && slot.retired {", replace: "if false {",
+		pkg: "lanes", run: "^TestConfigure_WhatWasToGoStaysIfTheLaneGrowsInTime$",
+	},
+	{
+		name: "slot-numbers-twice",
+		file: resize, find: "for taken[n] {", replace: "for false {",
+		pkg: "lanes", run: "^TestConfigure_NumbersAreOfOneSlotEach$",
+	},
+	{
+		name: "wake-up-lost-when-a-lane-grows",
+		file: resize, find: "\tl.serve()\n", replace: "",
+		pkg: "lanes", run: "^TestConfigure_GrowingServesWhoWaitsInOrder$", timeoutBites: true,
+	},
+	{
+		name: "connection-kept-of-a-slot-that-went",
+		file: resize, find: "\tslot.closeConn()\n\tp := slot.place", replace: "\tp := slot.place",
+		pkg: "lanes", run: "^TestConfigure_AConnectionGoesWithItsSlot$",
+	},
+	{
+		name: "connections-kept-by-a-lane-that-went",
+		file: resize, find: "p.closing = true", replace: "",
+		pkg: "lanes", run: "^TestRetire_WhatWaitsRunsAndComesLateIsServedAndNothingIsKept$",
+	},
+
+	// ---- Asking whether a target answers.
+	{
+		name: "busy-is-sick",
+		file: ask, find: "return NotAsked, nil", replace: "return Failed, nil",
+		pkg: "lanes", run: "^TestAsk_WithoutAFreeSlotThereNobodyIsAsked$",
+	},
+	{
+		name: "target-asked-through-anothers-slot",
+		file: ask, find: "p.target == target && p.up", replace: "p.up",
+		pkg: "lanes", run: "^TestAsk_WithoutAFreeSlotThereNobodyIsAsked$",
+	},
+	{
+		name: "slot-free-though-its-target-is-silent",
+		file: ask, find: "defer ex.Close()", replace: "defer slot.Release()\n\tdefer slot.closeConn()",
+		pkg: "lanes", run: "^TestAsk_SilenceKeepsTheSlotUntilTheAnswer$",
 	},
 
 	// ---- What is sent again, and on which connection.
@@ -234,5 +301,168 @@ var rules = []rule{
 		name: "wire-own-fields",
 		file: headers, find: `http1.HasPrefixFold(name, "m0-") || `, replace: "",
 		pkg: "proxy", run: corpus("drop-own"),
+	},
+
+	// ---- Routes.
+	{
+		name: "wildcard-beats-literal",
+		file: route, find: "if next := n.literals[string(seg)]; next != nil {", replace: "if next := n.literals[string(seg)]; next != nil && n.wildcard == nil {",
+		pkg: "proxy", run: "^TestMatch_TheMostSpecificRouteHasIt$/^Segments$",
+	},
+	{
+		name: "wildcard-beats-literal-among-others",
+		file: route, find: "if next := n.literals[string(seg)]; next != nil {", replace: "if next := n.literals[string(seg)]; next != nil && n.wildcard == nil {",
+		pkg: "proxy", run: "^TestMatch_AgreesWithNetHTTP$",
+	},
+	{
+		name: "wildcard-takes-nothing-too",
+		file: route, find: "if n.wildcard != nil && len(seg) > 0 {", replace: "if n.wildcard != nil {",
+		pkg: "proxy", run: "^TestMatch_TheMostSpecificRouteHasIt$/^Segments$",
+	},
+	{
+		name: "host-ignored",
+		file: route, find: "n := t.hosts[hostName(r.host)]; n != nil", replace: "n := t.hosts[\"\"]; n != nil",
+		pkg: "proxy", run: "^TestMatch_TheMostSpecificRouteHasIt$/^Hosts$",
+	},
+	{
+		name: "any-method-beats-its-own",
+		file: route, find: "if rt := m[string(method)]; rt != nil {", replace: "if rt := m[string(method)]; rt != nil && m[\"\"] == nil {",
+		pkg: "proxy", run: "^TestMatch_TheMostSpecificRouteHasIt$/^Methods$",
+	},
+	{
+		name: "no-way-back-to-a-wider-route",
+		file: route, find: "if rt := s.at(next, after, more); rt != nil {", replace: "if rt := s.at(next, after, more); rt != nil || more {",
+		pkg: "proxy", run: "^TestMatch_AgreesWithNetHTTP$",
+	},
+	{
+		name: "allow-without-HEAD",
+		file: route, find: "\t\t\tif method == \"GET\" {\n\t\t\t\tlist", replace: "\t\t\tif false {\n\t\t\t\tlist",
+		pkg: "proxy", run: "^TestMatch_TheMostSpecificRouteHasIt$/^NotAllowed$",
+	},
+	{
+		name: "allow-of-one-route-only",
+		file: route, find: "s.passed = append(s.passed, m)", replace: "s.passed = []methods{m}",
+		pkg: "proxy", run: "^TestMatch_TheMostSpecificRouteHasIt$/^NotAllowed$",
+	},
+	{
+		name: "options-answered-for-the-app",
+		file: route, find: "if search.options != nil {", replace: "if false {",
+		pkg: "proxy", run: "^TestMatch_TheMostSpecificRouteHasIt$/^NotAllowed$",
+	},
+	{
+		name: "route-twice",
+		file: route, find: "if other, ok := seen[p.key()]; ok {", replace: "if other, ok := seen[p.key()]; ok && false {",
+		pkg: "proxy", run: "^TestMatch_TwoRoutesForTheSameRequestsAreRefused$",
+	},
+	{
+		name: "path-matched-as-it-was-sent",
+		file: route, find: "if bytes.IndexByte(decoded, '%') >= 0 {", replace: "if false {",
+		pkg: "proxy", run: "^TestMatch_APathIsOnTheLaneOfWhatTheAppSees$",
+	},
+	{
+		name: "path-decoded-twice",
+		file: route, find: "decoded = decodePath(decoded)", replace: "decoded = decodePath(decodePath(decoded))",
+		pkg: "proxy", run: "^TestMatch_APathIsOnTheLaneOfWhatTheAppSees$",
+	},
+	{
+		name: "path-cleaned",
+		file: route, find: "\tsearch := search{method: r.method}", replace: "\tdecoded = []byte(path.Clean(string(decoded)))\n\tsearch := search{method: r.method}",
+		pkg: "proxy", run: "^TestMatch_APathIsOnTheLaneOfWhatTheAppSees$",
+	},
+	{
+		name: "guarded-path-compared-raw-only",
+		file: route, find: "string(raw) == guarded || string(decoded) == guarded {", replace: "string(raw) == guarded {",
+		pkg: "proxy", run: "^TestMatch_AGuardedPathIsReachedInNoSpelling$",
+	},
+	{
+		name: "guarded-path-not-cleaned",
+		file: route, find: "path.Clean(string(decoded)) == guarded {", replace: "string(decoded) == guarded {",
+		pkg: "proxy", run: "^TestMatch_AGuardedPathIsReachedInNoSpelling$",
+	},
+	{
+		name: "config-half-swapped",
+		file: "proxy/proxy.go", find: "\tt, err := newTable(routes, cfg.Guarded)",
+		replace: "\tif old := s.site.Load(); old != nil {\n\t\ts.site.Store(&site{cfg, old.routes})\n\t}\n\tt, err := newTable(routes, cfg.Guarded)",
+		pkg:     "proxy", run: "^TestConfigure_WhatIsRefusedChangesNothing$",
+	},
+
+	// ---- Peers, and what they say of the way.
+	{
+		name: "forwarded-fields-of-an-untrusted-peer",
+		file: headers, find: "case !trusted:", replace: "case false:",
+		pkg: "proxy", run: "^TestPeer_WhatIsSaidOfTheWayIsBelievedOfTrustedPeersOnly$",
+	},
+	{
+		name: "proto-of-an-untrusted-peer-said-each-time",
+		file: headers, find: "c.server.told.Do(c.tellUntrusted)", replace: "c.tellUntrusted()",
+		pkg: "proxy", run: "^TestPeer_AnUntrustedPeersProtoIsSaidOnceInTheLog$",
+	},
+	{
+		name: "client-as-an-untrusted-peer-says",
+		file: peer, find: "if !c.peer.trusted {", replace: "if false {",
+		pkg: "proxy", run: "^TestPeer_TheClientIsTheLastAddressThatIsNoProxyOfOurs$/^Untrusted$",
+	},
+	{
+		name: "client-as-the-client-says",
+		file: peer, find: "!c.site.cfg.Trusted.has(addr) {", replace: "false {",
+		pkg: "proxy", run: "^TestPeer_TheClientIsTheLastAddressThatIsNoProxyOfOurs$/^SpoofedLoopback$",
+	},
+	{
+		name: "unix-peers-all-trusted",
+		file: peer, find: "return peer{trusted: t.Unix}", replace: "return peer{trusted: true}",
+		pkg: "proxy", run: "^TestPeer_WhatIsSaidOfTheWayIsBelievedOfTrustedPeersOnly$/^UnixUntrusted$",
+	},
+	{
+		name: "any-request-id-kept",
+		file: headers, find: "requestID == nil && wellFormedID(f.Value)", replace: "requestID == nil",
+		pkg: "proxy", run: "^TestRequestID_AWellFormedOneIsKeptAndAnyOtherMadeAnew$",
+	},
+	{
+		name: "request-id-added-to-the-apps-own",
+		file: headers, find: "\t\t\thasID = true\n", replace: "",
+		pkg: "proxy", run: "^TestRequestID_TheAppsOwnInAnAnswerIsTheOnlyOne$",
+	},
+
+	// ---- Answers of our own, and the drain.
+	{
+		name: "wire-check-after-local-answers",
+		file: "proxy/head.go", find: "return true, c.req.parseFields(fields)",
+		replace: "f = c.req.parseFields(fields)\n\tif rt, _ := c.site.routes.find(&c.req); rt != nil && rt.Lane == nil {\n\t\tf = nil\n\t}\n\treturn true, f",
+		pkg:     "proxy", run: "^TestWire_ALocalRouteRefusesWhatAForwardedOneRefuses$/^host-twice$",
+	},
+	{
+		name: "panic-not-recovered",
+		file: local, find: "if p := recover(); p != nil {", replace: "if p := any(nil); p != nil {",
+		pkg: "proxy", run: "^TestLocal_APanicIsAnAnswerAndNamedInTheLog$/^TakenOver$",
+	},
+	{
+		name: "panic-not-logged",
+		file: local, find: "\t\t\tc.logFault(f)\n", replace: "",
+		pkg: "proxy", run: "^TestLocal_APanicIsAnAnswerAndNamedInTheLog$",
+	},
+	{
+		name: "told-to-send-what-nobody-takes",
+		file: client, find: "if c.req.expect && c.req.hasBody() {", replace: "if false {",
+		pkg: "proxy", run: "^TestLocal_AnExpectOfARouteThatTakesNoBodyIsToldNotToSend$",
+	},
+	{
+		name: "drain-told-late",
+		file: client, find: "c.server.state.Load() == serving", replace: "c.server.state.Load() != closing",
+		pkg: "proxy", run: "^TestDrain_EveryAnswerIsTheLastOfItsConnection$",
+	},
+	{
+		name: "health-onto-a-lane",
+		file: run, find: "proxy.Route{Match: path, Answer: answer})", replace: "proxy.Route{Match: path, Lane: w.lanes[w.config.laneNames()[0]]})\n\t\t\t_ = answer",
+		pkg: "cmd/holdfast", run: "^TestLoop_HealthAndFixedAnswersWhileEverySlotIsHeld$",
+	},
+	{
+		name: "local-route-onto-a-lane",
+		file: run, find: "route.Respond = r.Respond.respond()", replace: "route.Lane = w.lanes[w.config.laneNames()[0]]",
+		pkg: "cmd/holdfast", run: "^TestLoop_HealthAndFixedAnswersWhileEverySlotIsHeld$",
+	},
+	{
+		name: "bucket-without-its-bound",
+		file: histogram, find: "d > Bounds[i] {", replace: "d >= Bounds[i] {",
+		pkg: "internal/histogram", run: "^TestHistogram_ADurationCountsUpToItsBoundAndNotBelow$",
 	},
 }

@@ -1,0 +1,22 @@
+package tcp
+
+import (
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Control is for net.Dialer and net.ListenConfig; connections that a listener
+// accepts inherit what it sets.
+func Control(network, _ string, c syscall.RawConn) (err error) {
+	if !strings.HasPrefix(network, "tcp") {
+		return nil
+	}
+	if e := c.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unacknowledged.Milliseconds()))
+	}); e != nil {
+		return e
+	}
+	return err
+}
