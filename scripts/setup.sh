@@ -17,7 +17,7 @@ missing=()
 needs() { # needs PACKAGE CHECK...
   local package=$1
   shift
-  "$@" || missing+=("$package")
+  "$@" >/dev/null || missing+=("$package")
 }
 
 check() {
@@ -27,6 +27,9 @@ check() {
   if [[ ${1:-} != demo ]]; then
     needs python3-flask imports flask
     needs python3-uvicorn imports uvicorn
+    needs python3-wsproto imports wsproto
+    needs iproute2 command -v ip
+    needs util-linux command -v unshare
     needs gcc has_c
     needs libc6-dev has_c
   fi
