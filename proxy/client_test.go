@@ -717,6 +717,7 @@ func TestShutdown_AnUploadCutAtTheDeadlineIsNotToldThatItStopped(t *testing.T) {
 	for range 50 {
 		server, addr := startDrainable(t, proxy.Config{}, []proxy.Route{{Match: "/", Lane: lane}})
 		c := say(t, addr, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello") // and no more
+		until(t, "it is accepted", func() bool { return server.Connections() == 1 })
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := beginShutdown(t, server, addr, ctx)
 		cancel()

@@ -465,4 +465,68 @@ var rules = []rule{
 		file: histogram, find: "d > Bounds[i] {", replace: "d >= Bounds[i] {",
 		pkg: "internal/histogram", run: "^TestHistogram_ADurationCountsUpToItsBoundAndNotBelow$",
 	},
+
+	// ---- Bodies and streams.
+	{
+		name: "spool-file-keeps-its-name",
+		file: "proxy/spool.go", find: "if err := os.Remove(file.Name()); err != nil {", replace: "if err := error(nil); err != nil {",
+		pkg: "proxy", run: "^TestSpool_TakesWhatItsClientDoesNot$",
+	},
+	{
+		name: "spool-room-not-given-back",
+		file: "proxy/spool.go", find: "func (f *spooled) close() {\n\tf.spool.give(f.size)", replace: "func (f *spooled) close() {",
+		pkg: "proxy", run: "^TestUpload_GoesToAFileWithoutAName$",
+		timeout: 45 * time.Second, timeoutBites: true,
+	},
+	{
+		name: "backlog-out-of-order",
+		file: "proxy/relay.go", find: "fits := caughtUp && b.bytes", replace: "fits := b.bytes",
+		pkg: "proxy", run: "^TestSpool_TakesWhatItsClientDoesNot$",
+	},
+	{
+		name: "full-spool-cuts",
+		file: "proxy/relay.go", find: "b.server.tellSpool()\n\t\tb.change.Wait()", replace: "b.gone = true",
+		pkg: "proxy", run: "^TestSpool_FullIsSlowerAndNothingElse$",
+	},
+	{
+		name: "uploads-not-spooled",
+		file: "proxy/body.go", find: "return b.file.append(piece) == nil", replace: "return false",
+		pkg: "proxy", run: "^TestUpload_GoesToAFileWithoutAName$",
+		timeout: 45 * time.Second, timeoutBites: true,
+	},
+	{
+		name: "closed-side-of-a-stream-ignored",
+		file: "proxy/stream.go", find: "c.attachEndless()", replace: "",
+		pkg: "proxy", run: "^TestStream_AClientThatLeavesWithoutReadingIsLeft$",
+		timeout: 45 * time.Second, timeoutBites: true,
+	},
+	{
+		name: "trailers-unfiltered",
+		file: "proxy/stream.go", find: "default:\n\t\t\tcontinue\n\t\t}\n\t\tdst = append(append(dst, line...)", replace: "default:\n\t\t}\n\t\tdst = append(append(dst, line...)",
+		pkg: "proxy", run: "^TestStream_ATrailerIsNoWayAroundTheFieldsThatAreOurs$",
+	},
+	{
+		name: "truncated-upload-ends-cleanly",
+		file: "upstream/conn.go", find: "if err = c.source.Send(c.nc); err != nil && !isWriteError(err) {", replace: "if err = c.source.Send(c.nc); false {",
+		pkg: "proxy", run: "^TestStream_AFaultInTheUploadIsNoCleanEndOfTheAnswer$",
+		timeout: 45 * time.Second, timeoutBites: true,
+	},
+	{
+		name: "tunnel-outlives-one-side",
+		file: "proxy/tunnel.go", find: "	t.client.SetDeadline(past)\n\tt.app.SetDeadline(past)", replace: "",
+		pkg: "proxy", run: "^TestTunnel_AResetOfOneSideEndsTheOther$",
+		timeout: 45 * time.Second, timeoutBites: true,
+	},
+	{
+		name: "tunnel-forgets-early-frames",
+		file: "proxy/tunnel.go", find: "sent := c.buf[c.r:c.w]", replace: "sent := c.buf[c.w:c.w]",
+		pkg: "cmd/holdfast", run: "^TestTunnel_FramesThatComeWithTheRequestAreNotLost$",
+		timeout: 90 * time.Second, timeoutBites: true,
+	},
+	{
+		name: "drain-bound-counted-from-the-delays-end",
+		file: "cmd/holdfast/life.go", find: "h.stopAll(time.Until(bound))", replace: "h.stopAll(time.Duration(cfg.Bound) + time.Until(bound)*0)",
+		pkg: "cmd/holdfast", run: "^TestDrain_",
+		timeout: 120 * time.Second,
+	},
 }
