@@ -202,6 +202,10 @@ func (s *Server) Serve(ln net.Listener) error {
 	s.listeners[ln] = struct{}{}
 	s.mu.Unlock()
 	err := s.fast.Serve(&listener{ln, s})
+	s.mu.Lock()
+	delete(s.listeners, ln)
+	s.closedIfDone()
+	s.mu.Unlock()
 	if s.state.Load() == closing || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -220,15 +224,21 @@ func (s *Server) Close() {
 	s.state.Store(closing)
 	s.room.Broadcast()
 	for ln := range s.listeners {
-		ln.Close()
+		// Connections that the kernel has taken already are accepted first: a
+		// close would reset them, and the requests that they brought.
+		if timed, ok := ln.(interface{ SetDeadline(time.Time) error }); !ok || timed.SetDeadline(time.Now().Add(acceptRest)) != nil {
+			ln.Close()
+		}
 	}
 	for c := range s.conns {
 		c.endIdle()
 	}
-	if len(s.conns) == 0 {
-		s.allClosed()
-	}
+	s.closedIfDone()
 }
+
+// acceptRest is how long connections are still accepted that were there
+// before Close.
+const acceptRest = 20 * time.Millisecond
 
 // Closed is closed when, after Close, no connection is left.
 func (s *Server) Closed() <-chan struct{} { return s.closed }
@@ -273,8 +283,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// allClosed tells Shutdown that no connection is left. s.mu is held.
-func (s *Server) allClosed() {
+// closedIfDone tells who waits for the end that no connection is left, and
+// none can come. s.mu is held.
+func (s *Server) closedIfDone() {
+	if s.state.Load() != closing || len(s.conns) > 0 || len(s.listeners) > 0 {
+		return
+	}
 	select {
 	case <-s.closed:
 	default:
@@ -315,9 +329,7 @@ func (s *Server) remove(c *clientConn) {
 	defer s.mu.Unlock()
 	delete(s.conns, c)
 	s.room.Signal()
-	if s.state.Load() == closing && len(s.conns) == 0 {
-		s.allClosed()
-	}
+	s.closedIfDone()
 }
 
 // awaitRoom returns when one more connection may be accepted. At the limit it
@@ -356,6 +368,10 @@ func (l *listener) Accept() (net.Conn, error) {
 		nc, err := l.Listener.Accept()
 		if err == nil {
 			return newClientConn(l.server, nc), nil
+		}
+		if l.server.state.Load() == closing {
+			l.Listener.Close()
+			return nil, net.ErrClosed
 		}
 		if !tcp.OutOfResources(err) {
 			return nil, err
