@@ -67,9 +67,10 @@ func TestSpool_TakesWhatItsClientDoesNot(t *testing.T) {
 func TestSpool_FullIsSlowerAndNothingElse(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]proxy.Config{
-		"Limit":   {Memory: 1 << 20, SpoolDir: t.TempDir(), SpoolBytes: 1 << 20},
-		"Disk":    {Memory: 1 << 20, SpoolDir: smallDisk(t), SpoolBytes: 64 << 20},
-		"Missing": {Memory: 1 << 20, SpoolDir: t.TempDir() + "/missing", SpoolBytes: 64 << 20},
+		"Limit":    {Memory: 1 << 20, SpoolDir: t.TempDir(), SpoolBytes: 1 << 20},
+		"Disk":     {Memory: 1 << 20, SpoolDir: smallDisk(t, "rw"), SpoolBytes: 64 << 20},
+		"ReadOnly": {Memory: 1 << 20, SpoolDir: smallDisk(t, "ro"), SpoolBytes: 64 << 20},
+		"Missing":  {Memory: 1 << 20, SpoolDir: t.TempDir() + "/missing", SpoolBytes: 64 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,10 +95,10 @@ func TestSpool_FullIsSlowerAndNothingElse(t *testing.T) {
 	}
 }
 
-// smallDisk is a file system of one megabyte; "" where none can be mounted.
-func smallDisk(t *testing.T) string {
+// smallDisk is a file system of one megabyte, rw or ro; "" where none can be mounted.
+func smallDisk(t *testing.T, mode string) string {
 	dir := t.TempDir()
-	if exec.Command("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", dir).Run() != nil {
+	if exec.Command("mount", "-t", "tmpfs", "-o", "size=1m,"+mode, "tmpfs", dir).Run() != nil {
 		return ""
 	}
 	t.Cleanup(func() { exec.Command("umount", "-l", dir).Run() })
