@@ -239,12 +239,15 @@ func TestRelay_AnAnswerThatComesBeforeTheUploadIsReadReachesTheClient(t *testing
 
 const cutBody = "0123456789abcdefghijklmnopqrstuvwxyz"
 
+// cutPad brings the answers to 300 bytes and more.
+var cutPad = "X-Pad: " + strings.Repeat("p", 130) + "\r\n"
+
 var cutAnswers = map[string]string{
-	"Length": "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-Request-ID: 0123456789\r\nSet-Cookie: a=b; Path=/; HttpOnly\r\n" +
+	"Length": "HTTP/1.1 200 OK\r\n" + cutPad + "Content-Type: text/plain\r\nX-Request-ID: 0123456789\r\nSet-Cookie: a=b; Path=/; HttpOnly\r\n" +
 		"Cache-Control: no-store\r\nContent-Length: 36\r\n\r\n" + cutBody,
-	"Chunked": "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nSet-Cookie: a=b; Path=/\r\nTransfer-Encoding: chunked\r\n\r\n" +
+	"Chunked": "HTTP/1.1 200 OK\r\n" + cutPad + "Content-Type: text/plain\r\nSet-Cookie: a=b; Path=/\r\nTransfer-Encoding: chunked\r\n\r\n" +
 		"a\r\n0123456789\r\n1;a=b\r\na\r\n19\r\nbcdefghijklmnopqrstuvwxyz\r\n0\r\nX-Sum: 1\r\n\r\n",
-	"Close": "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nSet-Cookie: a=b; Path=/; HttpOnly\r\nX-Request-ID: 0123456789\r\n\r\n" + cutBody,
+	"Close": "HTTP/1.1 200 OK\r\n" + cutPad + "Content-Type: text/plain\r\nSet-Cookie: a=b; Path=/; HttpOnly\r\nX-Request-ID: 0123456789\r\n\r\n" + cutBody,
 }
 
 func TestRelay_AnAnswerCutAtAnyByteNeverLooksWhole(t *testing.T) {
