@@ -87,7 +87,7 @@ func (a *app) start() {
 	a.cmd = exec.Command("/usr/bin/python3", a.args...)
 	a.cmd.Dir, a.cmd.Env, a.cmd.Stdout, a.cmd.Stderr = a.dir, a.env, a.output, a.output
 	a.cmd.ExtraFiles = []*os.File{a.fd}
-	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := a.cmd.Start(); err != nil {
 		a.t.Fatal(err)
 	}
