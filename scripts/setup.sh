@@ -29,6 +29,7 @@ check() {
     needs python3-uvicorn imports uvicorn
     needs python3-wsproto imports wsproto
     needs iproute2 command -v ip
+    needs wrk command -v wrk
     needs util-linux command -v unshare
     needs gcc has_c
     needs libc6-dev has_c

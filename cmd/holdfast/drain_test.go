@@ -683,7 +683,6 @@ func TestDrain_AsProcessOneOfAContainer(t *testing.T) {
 	c := &command{log: new(syncBuffer), ended: make(chan error, 1), Cmd: exec.Command("unshare", "--fork", "--pid", "--mount-proc",
 		"--kill-child", os.Args[0], "serve", "-c", writeConfig(t, drainLanes, a.addr))}
 	c.Env = append(os.Environ(), asCommand+"=1")
-	c.SysProcAttr = &syscall.SysProcAttr{}
 	stderr, err := c.StderrPipe()
 	if err == nil {
 		err = c.Start()

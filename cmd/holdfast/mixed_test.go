@@ -14,7 +14,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -180,7 +179,6 @@ func runBinary(t *testing.T, config string, env ...string) *command {
 	c := &command{Cmd: exec.Command(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), binary.Fd()), "serve", "-c", config),
 		log: new(syncBuffer), ended: make(chan error, 1)}
 	c.Env = append(os.Environ(), env...)
-	c.SysProcAttr = &syscall.SysProcAttr{}
 	stderr, err := c.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -210,7 +210,6 @@ func startCommand(t *testing.T, config string) *command {
 	t.Helper()
 	c := &command{Cmd: exec.Command(os.Args[0], "serve", "-c", config), log: new(syncBuffer), ended: make(chan error, 1)}
 	c.Env = append(os.Environ(), asCommand+"=1")
-	c.SysProcAttr = &syscall.SysProcAttr{}
 	stderr, err := c.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
