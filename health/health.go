@@ -43,6 +43,19 @@ type Config struct {
 	Spool func() (bytes int64, fails uint64)
 	// Reloads counts the reloads by result.
 	Reloads func() (ok, failed uint64)
+	// Holds gives the counts of holds and events.
+	Holds func() Holds
+}
+
+// Holds are the counts of clients kept on the app's behalf, and of events.
+type Holds struct {
+	Open                      map[string]int               // by kind: stream, websocket, response
+	Ended                     map[string]map[string]uint64 // by kind and reason, every pair there
+	GapsTold                  uint64
+	Published, Offered        uint64
+	Head                      int64 // the last event's id
+	OutboxBytes, JournalBytes int64
+	Inbound                   map[string]uint64 // messages of sockets' clients, by what became of them
 }
 
 // Lane is a lane's counts.
@@ -131,7 +144,9 @@ func (h *Health) Body(near bool) []byte {
 	if near {
 		uptime := h.uptime()
 		r.Instance, r.Version, r.Uptime = h.cfg.Instance, h.cfg.Version, &uptime
-		r.Streams, r.Sockets, r.Polls = new(int), new(int), new(int) // nothing is held yet
+		open := h.cfg.Holds().Open
+		streams, sockets, polls := open["stream"], open["websocket"], open["response"]
+		r.Streams, r.Sockets, r.Polls = &streams, &sockets, &polls
 		r.Lanes = make(map[string]laneReport)
 		for _, l := range h.cfg.Lanes() {
 			r.Lanes[l.Name] = laneReport{l.Slots, l.InUse, l.Waiting, l.Abandoned}

@@ -47,6 +47,10 @@ func (p *process) health() *Health {
 		Memory:   func() int64 { return 7 },
 		Spool:    func() (int64, uint64) { return 0, 0 },
 		Reloads:  func() (ok, failed uint64) { return 3, 1 },
+		Holds: func() Holds {
+			return Holds{Open: map[string]int{"stream": 4, "websocket": 5, "response": 6}, GapsTold: 2, Published: 10, Offered: 40, Head: 1760000000000123,
+				OutboxBytes: 11, JournalBytes: 12, Inbound: map[string]uint64{"ok": 13, "failed": 0}, Ended: map[string]map[string]uint64{"stream": {"client": 3, "slow": 0}, "websocket": {"client": 1}}}
+		},
 	})
 }
 
@@ -234,7 +238,10 @@ func TestMetrics_AreTheSnapshots(t *testing.T) {
 		`holdfast_lane_wait_seconds_bucket{lane="web",le="0.025"} 1`, `holdfast_lane_wait_seconds_bucket{lane="web",le="0.05"} 2`,
 		`holdfast_lane_wait_seconds_bucket{lane="web",le="60"} 2`, `holdfast_lane_wait_seconds_bucket{lane="web",le="+Inf"} 3`,
 		`holdfast_lane_wait_seconds_sum{lane="web"} 3600.03`, `holdfast_lane_wait_seconds_count{lane="web"} 3`,
-		`holdfast_parked 3`, `holdfast_retried_total 7`, `holdfast_memory_bytes 7`,
+		`holdfast_holds_open{kind="stream"} 4`, `holdfast_holds_open{kind="websocket"} 5`, `holdfast_holds_open{kind="response"} 6`,
+		`holdfast_holds_ended_total{kind="stream",reason="client"} 3`, `holdfast_holds_ended_total{kind="stream",reason="slow"} 0`,
+		`holdfast_gaps_told_total 2`, `holdfast_events_published_total 10`, `holdfast_events_offered_total 40`,
+		`holdfast_inbound_total{result="ok"} 13`, `holdfast_outbox_bytes 11`, `holdfast_journal_bytes 12`, `holdfast_bus_connected 1`, `holdfast_parked 3`, `holdfast_retried_total 7`, `holdfast_memory_bytes 7`,
 		`holdfast_requests_total{code="200",route="/quote\"\\"} 9`, `holdfast_requests_total{code="499",route="/quote\"\\"} 1`,
 		`holdfast_request_seconds_count{route="/quote\"\\"} 3`,
 		`holdfast_upstream_up{target="http://a"} 1`, `holdfast_upstream_up{target="http://b"} 0`,

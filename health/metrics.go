@@ -31,6 +31,15 @@ var (
 	upstreamUp     = describe("upstream_up", "Whether the target can be reached.", "target")
 	parked         = describe("parked", "Requests waiting while no target of their lane is up.")
 	retriedTotal   = describe("retried_total", "Requests sent a second time.")
+	holdsOpen      = describe("holds_open", "Clients that are held.", "kind")
+	holdsEnded     = describe("holds_ended_total", "Holds that ended.", "kind", "reason")
+	gapsTold       = describe("gaps_told_total", "Clients that were told of missing events.")
+	published      = describe("events_published_total", "Events published.")
+	offered        = describe("events_offered_total", "Events given to holds, each hold counted.")
+	inboundTotal   = describe("inbound_total", "Messages that clients of WebSockets sent to the app.", "result")
+	outboxBytes    = describe("outbox_bytes", "Events that wait for slow clients.")
+	journalBytes   = describe("journal_bytes", "Events that can be replayed, with what keeping them takes.")
+	busConnected   = describe("bus_connected", "Whether events of other nodes arrive; always 1 with the bus in memory.")
 	memoryBytes    = describe("memory_bytes", "Bodies and answers in memory.")
 	spoolBytes     = describe("spool_bytes", "Bodies and answers in temporary files.")
 	spoolRefused   = describe("spool_refused_total", "How often neither memory nor spool had room.")
@@ -41,8 +50,8 @@ var (
 // Describe sends every description (prometheus.Collector).
 func (m metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{laneSlots, laneInUse, laneWaiting, laneAbandoned, laneWait, laneRefused,
-		laneClosed, requestsTotal, requestSeconds, upstreamUp, parked, retriedTotal, memoryBytes, spoolBytes,
-		spoolRefused, reloadTotal, buildInfo} {
+		laneClosed, requestsTotal, requestSeconds, upstreamUp, parked, retriedTotal, holdsOpen, holdsEnded, gapsTold,
+		published, offered, inboundTotal, outboxBytes, journalBytes, busConnected, memoryBytes, spoolBytes, spoolRefused, reloadTotal, buildInfo} {
 		out <- d
 	}
 }
@@ -89,6 +98,7 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 		}
 		gauge(upstreamUp, up, t.Name)
 	}
+	m.collectHolds(gauge, counter)
 	gauge(memoryBytes, float64(m.h.cfg.Memory()))
 	spooled, refused := m.h.cfg.Spool()
 	gauge(spoolBytes, float64(spooled))
@@ -97,6 +107,27 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 	counter(reloadTotal, ok, "ok")
 	counter(reloadTotal, failed, "failed")
 	gauge(buildInfo, 1, m.h.cfg.Version, m.h.cfg.Instance)
+}
+
+func (m metrics) collectHolds(gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
+	held := m.h.cfg.Holds()
+	for kind, n := range held.Open {
+		gauge(holdsOpen, float64(n), kind)
+	}
+	for kind, reasons := range held.Ended {
+		for reason, n := range reasons {
+			counter(holdsEnded, n, kind, reason)
+		}
+	}
+	counter(gapsTold, held.GapsTold)
+	counter(published, held.Published)
+	counter(offered, held.Offered)
+	for result, n := range held.Inbound {
+		counter(inboundTotal, n, result)
+	}
+	gauge(outboxBytes, float64(held.OutboxBytes))
+	gauge(journalBytes, float64(held.JournalBytes))
+	gauge(busConnected, 1)
 }
 
 func durations(d *prometheus.Desc, s histogram.Snapshot, labels ...string) prometheus.Metric {

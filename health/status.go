@@ -65,11 +65,20 @@ func (h *Health) Status() []byte {
 	s := status{
 		Instance: h.cfg.Instance, Version: h.cfg.Version, State: h.cfg.State(), Uptime: h.uptime(),
 		Lanes: make(map[string]laneStatus), Targets: make(map[string]targetStatus),
-		Holds: holdStatus{Ended: map[string]uint64{}},
 		Bytes: byteStatus{Memory: h.cfg.Memory()},
 		Bus:   busStatus{Kind: "memory", Connected: true},
 	}
 	s.Bytes.Spool, _ = h.cfg.Spool()
+	held := h.cfg.Holds()
+	s.Holds = holdStatus{Stream: held.Open["stream"], WebSocket: held.Open["websocket"], Response: held.Open["response"],
+		Ended: make(map[string]uint64), GapsTold: held.GapsTold}
+	for _, reasons := range held.Ended {
+		for reason, n := range reasons {
+			s.Holds.Ended[reason] += n
+		}
+	}
+	s.Events = eventStatus{Published: held.Published, Offered: held.Offered, Head: held.Head}
+	s.Bytes.Outbox, s.Bytes.Journal = held.OutboxBytes, held.JournalBytes
 	for _, l := range h.cfg.Lanes() {
 		lane := laneStatus{Slots: []slotStatus{}, Waiting: l.Waiting, OldestWait: l.OldestWait.Milliseconds(), Refused: l.Refused}
 		for _, slot := range l.States {

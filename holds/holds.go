@@ -1,6 +1,312 @@
-// Package holds keeps clients on the app's behalf: event streams, long polls
-// and WebSockets that a view approved with a header and then left.
+// Package holds keeps clients on the app's behalf.
 //
-// Nothing of it is built yet. What an answer says with M0-* headers is taken
-// out of it (package proxy) and has no effect.
+//	h, err := holds.New(holds.Config{}, log)
+//	err = h.Open(conn, holds.Spec{Kind: holds.ModeStream, Channels: names, Head: head, Body: body, Position: at})
+//	id, reached := h.Publish(publication)
+//	h.Drain(); <-…; h.Close()
+//
+// A view answers with an instruction (ParseInstruction) and is done; its
+// client's connection is handed to Open and is a hold from then on: it costs no
+// slot, no goroutine, no timer and no buffer.
+//
+//	publish ─► hub: number, journal ─► inbox of each loop with a member ─► loop ─► connections
+//	open ───► hub: seats, from where ─► inbox of its loop ───────────────► loop ─► head, replay, live
+//
+// The hub (hub.go) orders everything under one lock and does no I/O. A loop
+// (loop.go), one for each processor, owns its holds: it alone writes to their
+// connections and closes them. A hold that joins is fed from the journal until
+// the journal has no more, and in the step that finds that it becomes live.
+//
+// What holds:
+//
+//	H2  only its loop writes to a held connection
+//	H3  publishing takes one lock, waits for no client and does no I/O to clients
+//	H4  a hold gets the events of its channels once, in the order of their ids,
+//	    without holes, or is told of a gap, or ends with a reason
+//	H5  a hold ends once, with one reason, and has left all its channels before
+//	    its connection is closed
+//	H6  joining and the look at what can be replayed are one step
+//
+// Where the client does not take what it is given, references to the events'
+// bytes wait in its outbox (outbox.go): beyond OutboxBytes behind the first it is
+// ended, slow; after WriteStall without a byte taken, stalled.
 package holds
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Config bounds what is held. Zero means the default, but where it says otherwise.
+type Config struct {
+	// Heartbeat is how long a hold may be quiet before it is written a comment,
+	// twice that at most. Zero: none.
+	Heartbeat time.Duration
+	// OutboxBytes is how far a client may be behind, not counting the first
+	// event that it has not taken. Default 64 KiB.
+	OutboxBytes int
+	// WriteStall is how long a client may take no byte of what waits. Default 30s.
+	WriteStall time.Duration
+	// Limit is how many holds there may be. Zero: no bound.
+	Limit int
+	// MaxAge ends a hold in the last quarter of it. Zero: none.
+	MaxAge time.Duration
+	// Journal bounds what can be replayed.
+	Journal JournalLimits
+	// MessageBytes is the largest message that a socket's client may send.
+	// Default 1 MiB.
+	MessageBytes int
+	// Left is called whenever a hold's connection has been closed, by the loop
+	// it was on; nil: nobody asks. It must not wait.
+	Left func()
+	// Forward takes what sockets' clients send to the app; it is needed where
+	// sockets are opened with a Path.
+	Forward Forward
+	// Return takes back the connections of long polls that were answered; nil:
+	// they are closed.
+	Return Return
+}
+
+const defaultHeartbeat = 15 * time.Second
+
+func (c Config) withDefaults() Config {
+	if c.OutboxBytes == 0 {
+		c.OutboxBytes = 64 << 10
+	}
+	if c.WriteStall == 0 {
+		c.WriteStall = 30 * time.Second
+	}
+	if c.MessageBytes == 0 {
+		c.MessageBytes = 1 << 20
+	}
+	if c.Journal.Events == 0 {
+		c.Journal.Events = 256
+	}
+	if c.Journal.Bytes == 0 {
+		c.Journal.Bytes = 64 << 20
+	}
+	if c.Journal.Age == 0 {
+		c.Journal.Age = 10 * time.Minute
+	}
+	return c
+}
+
+// home is what all loops share.
+type home struct {
+	log    *zap.Logger
+	limits atomic.Pointer[Config]
+	counts counts
+	run    string          // names this process's holds among those of others
+	ctx    context.Context // ends with Close
+	// lastAnswers: the connections of long polls end with them.
+	lastAnswers atomic.Bool
+}
+
+// Holds keeps clients. Safe for concurrent use.
+type Holds struct {
+	home
+	cancel context.CancelFunc
+	hub    *hub
+	next   atomic.Uint64
+
+	stopping sync.RWMutex // read: a hold is opened; written: none will be
+	stopped  bool
+	loops    sync.WaitGroup
+}
+
+// New makes the hub and starts its loops, one for each processor. Close ends them.
+func New(cfg Config, log *zap.Logger) (*Holds, error) {
+	h := &Holds{home: home{log: log, run: strconv.FormatUint(rand.Uint64N(1<<40), 36)}}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.Configure(cfg)
+	h.hub = newHub(h.limits.Load().Journal, rand.Int64N(idStep), time.Now)
+	for i := range runtime.GOMAXPROCS(0) {
+		l := newLoop(h.hub, i, &h.home)
+		runner, err := newRunner(l)
+		if err != nil {
+			h.Close()
+			return nil, err
+		}
+		l.sockets = runner
+		h.hub.loops = append(h.hub.loops, l)
+		h.loops.Add(1)
+		go h.runLoop(runner)
+	}
+	return h, nil
+}
+
+// runner runs a loop over its sockets until the loop is stopped.
+type runner interface {
+	sockets
+	run()
+}
+
+func (h *Holds) runLoop(r runner) {
+	defer h.loops.Done()
+	r.run()
+}
+
+// Configure puts another configuration in force, for the holds there are too.
+func (h *Holds) Configure(cfg Config) {
+	cfg = cfg.withDefaults()
+	h.limits.Store(&cfg)
+	if h.hub != nil {
+		h.hub.mu.Lock()
+		h.hub.journal.limits = cfg.Journal
+		h.hub.mu.Unlock()
+	}
+}
+
+// Position is where the stream of events stands: the id of the last event, or
+// the run's first position. A hold that is opened with it gets every event
+// published after this call.
+func (h *Holds) Position() int64 { return h.hub.head.Load() }
+
+// Spec is what becomes of a connection.
+type Spec struct {
+	// Kind is the hold's: not ModeNone.
+	Kind Mode
+	// Channels to join, 1 to MaxChannels, each once.
+	Channels []string
+	// Head is the answer's head with its empty line, and Body the view's body:
+	// a stream's first bytes. A socket has no body; of a long poll Head ends
+	// before what is said of framing and connection, which has the last line's
+	// CRLF. Both are the hold's from here on.
+	Head, Body []byte
+	// Chunked: a stream's client speaks HTTP/1.1, and Head says so.
+	Chunked bool
+	// Position is where the events stood when the request was sent to the app.
+	Position int64
+	// Last is the id the client came back with, its Last-Event-ID; what is no
+	// number is none.
+	Last string
+	// Early is what the client sent behind its request. A stream ignores it.
+	Early []byte
+
+	// Envelope: a socket gets JSON objects, with ids and replay.
+	Envelope bool
+	// Lane, Path and Fields are what a socket's messages are sent to the app
+	// with; without a Path a message is a fault.
+	Lane, Path string
+	Fields     []byte
+
+	// BodyFields are lines of a long poll's head that are true of Body alone.
+	BodyFields []byte
+	// Timeout is how long a long poll waits for an event, KeepAlive whether its
+	// connection goes on, and HTTP10 that its client speaks HTTP/1.0.
+	Timeout           time.Duration
+	KeepAlive, HTTP10 bool
+}
+
+// ErrTooMany: Config.Limit is reached. ErrClosed: nothing is held any more.
+// ErrConnection: the connection is of a kind that cannot be held, or its
+// descriptor could not be had.
+var (
+	ErrTooMany    = errors.New("too many holds")
+	ErrClosed     = errors.New("holds are closed")
+	ErrConnection = errors.New("the connection cannot be held")
+)
+
+// Open makes a hold of a connection, which is the hold's from then on: it is
+// written to, read and closed by the hold alone. After an error it is the
+// caller's still.
+func (h *Holds) Open(conn net.Conn, spec Spec) error {
+	h.stopping.RLock()
+	defer h.stopping.RUnlock()
+	if h.stopped {
+		return ErrClosed
+	}
+	if !h.counts.enter(spec.Kind, h.limits.Load().Limit) {
+		return ErrTooMany
+	}
+	l := h.hub.loops[h.next.Add(1)%uint64(len(h.hub.loops))]
+	hd := &hold{kind: spec.Kind, chunked: spec.Chunked, descriptor: -1}
+	switch spec.Kind {
+	case ModeWebSocket:
+		hd.socket = &socket{envelope: spec.Envelope, mute: spec.Path == "", lane: spec.Lane, path: spec.Path, fields: spec.Fields}
+	case ModeResponse:
+		hd.poll = &poll{head: spec.Head, body: spec.Body, bodyFields: spec.BodyFields, early: spec.Early, keep: spec.KeepAlive, old: spec.HTTP10, deadline: time.Now().Add(spec.Timeout)}
+	}
+	if err := l.sockets.adopt(hd, conn); err != nil {
+		h.counts.leave(spec.Kind)
+		return errors.Join(ErrConnection, err)
+	}
+	o := &opening{head: spec.Head, body: spec.Body, early: spec.Early, numbered: true, from: spec.Position, last: spec.Position}
+	if last, ok := parsePosition(spec.Last); ok && (hd.socket == nil || hd.socket.envelope) {
+		o.from, o.last = last, last
+	}
+	h.hub.join(hd, l, spec.Channels, o)
+	return nil
+}
+
+// parsePosition reads a position as a client sends it: decimal digits. One
+// beyond all ids is one of which something is missing.
+func parsePosition(text string) (position int64, ok bool) {
+	if text == "" {
+		return 0, false
+	}
+	for _, c := range []byte(text) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+	}
+	position, _ = strconv.ParseInt(text, 10, 64) // the highest, where it is beyond
+	return position, true
+}
+
+// Publish numbers an event, journals it and hands it to the loops; it waits
+// for no client. reached is how many members its channels have here: a hold in
+// two of them counts twice.
+func (h *Holds) Publish(p Publication) (id int64, reached int) {
+	id, reached = h.hub.publish(encode(&p), p.Channels)
+	h.counts.published.Add(1)
+	return id, reached
+}
+
+// Drain ends all holds within two seconds, with a clean end and a time to come
+// back at; whoever is opened from now on gets its first bytes and the same end.
+func (h *Holds) Drain() {
+	for _, l := range h.hub.loops {
+		h.hub.call(l, l.drain)
+	}
+}
+
+// EndConnections has the connections of long polls end with their answers.
+func (h *Holds) EndConnections() { h.lastAnswers.Store(true) }
+
+// Close cuts the holds that are left and stops the loops. Nothing can be
+// opened any more.
+func (h *Holds) Close() {
+	h.stopping.Lock()
+	h.stopped = true
+	h.stopping.Unlock()
+	h.cancel()
+	for _, l := range h.hub.loops {
+		h.hub.call(l, l.stop)
+	}
+	h.loops.Wait()
+}
+
+// tellEnd says that a hold has ended: what is usual only to who looks for it.
+func (h *home) tellEnd(l *loop, hd *hold, reason End) {
+	level := zap.DebugLevel
+	switch reason {
+	case EndSlow, EndStalled, EndOverload:
+		level = zap.InfoLevel
+	case EndBusLost, EndError:
+		level = zap.WarnLevel
+	}
+	if entry := h.log.Check(level, "hold ended"); entry != nil {
+		entry.Write(zap.String("hold", l.connection(hd)), zap.Stringer("kind", hd.kind), zap.Stringer("reason", reason),
+			zap.Strings("channels", hd.channels()))
+	}
+}

@@ -100,14 +100,21 @@ func (l *Lane) KeepAlive() bool { return l.cfg.Load().keepAlive }
 // Acquire gives a free slot, or waits for one in order. The error is a
 // *Refusal, or ctx's error if the client left first. Whoever gets the slot
 // calls Do or Release on it, once.
-func (l *Lane) Acquire(ctx context.Context) (*Slot, error) {
+func (l *Lane) Acquire(ctx context.Context) (*Slot, error) { return l.acquire(ctx, false) }
+
+// Await is Acquire for what must not be refused because others came first: it
+// waits in the same queue, in order, without a place of Queue, and for as long
+// as it takes. Draining and UpstreamDown end its wait.
+func (l *Lane) Await(ctx context.Context) (*Slot, error) { return l.acquire(ctx, true) }
+
+func (l *Lane) acquire(ctx context.Context, patient bool) (*Slot, error) {
 	l.mu.Lock()
 	if l.closed {
 		defer l.mu.Unlock()
 		return nil, l.refuse(Draining)
 	}
 	slot := l.take()
-	if slot == nil && l.queue.len >= l.cfg.Load().Queue {
+	if slot == nil && !patient && l.queue.counted >= l.cfg.Load().Queue {
 		defer l.mu.Unlock()
 		if l.isDown() && (l.cfg.Load().Queue == 0 || l.parked()) {
 			return nil, l.refuse(UpstreamDown)
@@ -121,7 +128,12 @@ func (l *Lane) Acquire(ctx context.Context) (*Slot, error) {
 		return slot, nil
 	}
 	began := time.Now()
-	slot, err := l.wait(ctx, began.Add(l.cfg.Load().QueueTimeout), false)
+	w := &waiter{since: began, patient: patient}
+	giveUp := began.Add(l.cfg.Load().QueueTimeout)
+	if patient {
+		giveUp = time.Time{}
+	}
+	slot, err := l.wait(ctx, w, giveUp, false)
 	waited := time.Since(began)
 	l.waited.Observe(waited)
 	if slot != nil {
@@ -147,14 +159,14 @@ func (l *Lane) again(ctx context.Context, giveUp time.Time) (*Slot, error) {
 		defer l.mu.Unlock()
 		return nil, l.refuse(UpstreamDown)
 	}
-	return l.wait(ctx, giveUp, true)
+	return l.wait(ctx, &waiter{since: time.Now()}, giveUp, true)
 }
 
-// wait queues a request until giveUp at the latest; where every target has
-// been down for too long already, armPark ends the wait at once. l.mu is held,
-// and is given back.
-func (l *Lane) wait(ctx context.Context, giveUp time.Time, inFront bool) (*Slot, error) {
-	w := &waiter{ready: make(chan *Slot, 1), since: time.Now()}
+// wait queues a request until giveUp at the latest, where that is not zero;
+// where every target has been down for too long already, armPark ends the wait
+// at once. l.mu is held, and is given back.
+func (l *Lane) wait(ctx context.Context, w *waiter, giveUp time.Time, inFront bool) (*Slot, error) {
+	w.ready = make(chan *Slot, 1)
 	if inFront {
 		l.queue.pushFront(w)
 	} else {
@@ -163,13 +175,17 @@ func (l *Lane) wait(ctx context.Context, giveUp time.Time, inFront bool) (*Slot,
 	l.armPark()
 	l.mu.Unlock()
 
-	timer := time.NewTimer(time.Until(giveUp))
-	defer timer.Stop()
+	var over <-chan time.Time
+	if !giveUp.IsZero() {
+		timer := time.NewTimer(time.Until(giveUp))
+		defer timer.Stop()
+		over = timer.C
+	}
 	select {
 	case slot := <-w.ready:
 		return l.accept(ctx, w, slot, giveUp)
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-over:
 	}
 	l.mu.Lock()
 	if !w.queued {

@@ -8,6 +8,7 @@ type waiter struct {
 	ready   chan *Slot // buffered, so that giving never waits
 	refusal *Refusal
 	queued  bool
+	patient bool // it takes no place of Queue
 	since   time.Time
 
 	prev, next *waiter
@@ -18,6 +19,7 @@ type waiter struct {
 type queue struct {
 	first, last *waiter
 	len         int
+	counted     int // those that take a place of Queue
 }
 
 func (q *queue) pushBack(w *waiter) {
@@ -28,7 +30,7 @@ func (q *queue) pushBack(w *waiter) {
 		w.prev.next = w
 	}
 	q.last = w
-	q.len++
+	q.count(w, 1)
 }
 
 func (q *queue) pushFront(w *waiter) {
@@ -39,7 +41,7 @@ func (q *queue) pushFront(w *waiter) {
 		w.next.prev = w
 	}
 	q.first = w
-	q.len++
+	q.count(w, 1)
 }
 
 func (q *queue) remove(w *waiter) {
@@ -54,5 +56,12 @@ func (q *queue) remove(w *waiter) {
 		w.next.prev = w.prev
 	}
 	w.prev, w.next, w.queued = nil, nil, false
-	q.len--
+	q.count(w, -1)
+}
+
+func (q *queue) count(w *waiter, n int) {
+	q.len += n
+	if !w.patient {
+		q.counted += n
+	}
 }

@@ -42,6 +42,7 @@ type record struct {
 	bytes   int64 // written to the client
 	phase   phase
 	slot    *lanes.Slot
+	held    bool // it became a hold
 	fault   *fault
 }
 
@@ -62,6 +63,8 @@ func (r *record) end(err error, cut bool) string {
 		return "upstream_" + r.phase.String()
 	case err != nil:
 		return "client_" + r.phase.String()
+	case r.held:
+		return "held"
 	}
 	return "done"
 }

@@ -33,21 +33,23 @@ type clientConn struct {
 	ended  sync.Once
 
 	// of the goroutine that serves
-	site      *site // in force when the present request began
-	record    record
-	buf       []byte
-	r, w      int // what was read and not used yet
-	headEnd   int // nothing before it is overwritten while its request lasts
-	req       request
-	chunked   http1.Chunked
-	head      []byte // the request head for the app
-	out       []byte // small writes
-	requestID []byte
-	shown     []byte  // what is left of the head that fasthttp is shown
-	answer    *answer // what fasthttp is to write; nil: take over
-	body      []byte  // of a request that is answered here
-	taken     bool
-	// handedOver: it is a tunnel, which has goroutines of its own.
+	site       *site // in force when the present request began
+	record     record
+	buf        []byte
+	r, w       int // what was read and not used yet
+	headEnd    int // nothing before it is overwritten while its request lasts
+	req        request
+	chunked    http1.Chunked
+	head       []byte // the request head for the app
+	out        []byte // small writes
+	requestID  []byte
+	positionAt int     // where M0-Position's number is in head; 0: there is none
+	position   int64   // of the events, when the request was sent to the app
+	shown      []byte  // what is left of the head that fasthttp is shown
+	answer     *answer // what fasthttp is to write; nil: take over
+	body       []byte  // of a request that is answered here
+	taken      bool
+	// handedOver: it is a tunnel, which has goroutines of its own, or a hold.
 	handedOver bool
 	ticket     uint64 // of the watch
 	readBy     time.Time
@@ -138,7 +140,7 @@ func (c *clientConn) show() {
 		return
 	}
 	rt, _ := c.site.routes.find(r)
-	if rt == nil || rt.Lane != nil {
+	if rt == nil || rt.Lane != nil || rt.Grant != nil {
 		return
 	}
 	c.record.begin(rt)
@@ -165,23 +167,44 @@ func (c *clientConn) takeOver(net.Conn) {
 func (c *clientConn) serve() {
 	defer c.closeUnlessHanded()
 	defer c.recover()
-	for {
-		keep, err := c.handle()
-		if err == nil && !keep {
-			c.linger()
-			return
-		}
-		if err == nil {
-			err = c.readHead()
-		}
-		if c.handedOver {
-			return
-		}
-		if err != nil {
+	for c.serveOne() {
+		if err := c.readHead(); err != nil {
 			c.end(err)
 			return
 		}
 	}
+}
+
+// serveOn serves a connection that a long poll was answered on.
+func (c *clientConn) serveOn() {
+	defer c.closeUnlessHanded()
+	defer c.recover()
+	for {
+		if err := c.readHead(); err != nil {
+			c.end(err)
+			return
+		}
+		if !c.serveOne() {
+			return
+		}
+	}
+}
+
+// serveOne answers the request whose head was read; false: the connection has
+// ended, or is not this goroutine's any more.
+func (c *clientConn) serveOne() bool {
+	keep, err := c.handle()
+	switch {
+	case c.handedOver:
+		return false
+	case err != nil:
+		c.end(err)
+		return false
+	case !keep:
+		c.linger()
+		return false
+	}
+	return true
 }
 
 // closeUnlessHanded closes the connection, if it is still this goroutine's.
@@ -212,11 +235,13 @@ func (c *clientConn) handle() (keep bool, err error) {
 			text: "the path has routes, but none for this method"})
 	case rt.Lane != nil:
 		keep, err = c.forward(rt)
+	case rt.Grant != nil:
+		keep, err = c.openGrant(rt)
 	default:
 		keep, err = c.answerLocal(rt)
 	}
 	var f *fault
-	if !errors.As(err, &f) && !errors.Is(err, errTunnel) { // a fault is answered, and noted, at the end
+	if !errors.As(err, &f) && !errors.Is(err, errHandedOver) { // a fault is answered, and noted, at the end
 		c.done(err)
 	}
 	return keep, err
@@ -261,7 +286,7 @@ func (c *clientConn) answerFault(f *fault) (keep bool, err error) {
 	c.logFault(f)
 	c.record.status = statusOf[f.reason]
 	keep = c.keepAlive()
-	return keep, c.write(f.answer().append(c.out[:0], c.req.isHEAD(), keep, c.req.minor == 0))
+	return keep, c.write(f.answerTo(&c.req).append(c.out[:0], c.req.isHEAD(), keep, c.req.minor == 0))
 }
 
 // setIdle marks the wait for a request's first byte, and sets its clock.

@@ -18,7 +18,7 @@ func (c *clientConn) end(err error) {
 	if errors.As(err, &f) {
 		c.logFault(f)
 		c.record.status = statusOf[f.reason]
-		err := c.write(f.answer().append(c.out[:0], c.req.isHEAD(), false, false))
+		err := c.write(f.answerTo(&c.req).append(c.out[:0], c.req.isHEAD(), false, false))
 		c.done(f)
 		if err == nil {
 			c.linger()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 
+	"holdfast/holds"
 	"holdfast/lanes"
 	"holdfast/upstream"
 )
@@ -33,6 +34,12 @@ const (
 	reasonUpstreamTimeout     = "upstream_timeout"
 	reasonVersionNotSupported = "version_not_supported"
 	reasonUnauthorized        = "unauthorized"
+	reasonBadHold             = "bad_hold"
+	reasonTooManyHolds        = "too_many_holds"
+	reasonGrantInvalid        = "grant_invalid"
+	reasonGrantExpired        = "grant_expired"
+	reasonOriginDenied        = "origin_denied"
+	reasonUpgradeRequired     = "upgrade_required"
 )
 
 // statusOf is the one table from reason to status.
@@ -57,18 +64,32 @@ var statusOf = map[string]int{
 	reasonUpstreamTimeout:     http.StatusGatewayTimeout,
 	reasonVersionNotSupported: http.StatusHTTPVersionNotSupported,
 	reasonUnauthorized:        http.StatusUnauthorized,
+	reasonBadHold:             http.StatusBadGateway,
+	reasonTooManyHolds:        http.StatusServiceUnavailable,
+	reasonGrantInvalid:        http.StatusUnauthorized,
+	reasonGrantExpired:        http.StatusUnauthorized,
+	reasonOriginDenied:        http.StatusForbidden,
+	reasonUpgradeRequired:     http.StatusUpgradeRequired,
 }
 
 // allowAny is the Allow of a method refused everywhere.
 const allowAny = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
+// passes are the reasons that pass by themselves. An EventSource gives up for
+// good on any answer but 200, so it gets one that asks it to come back.
+var passes = map[string]bool{
+	reasonLaneFull: true, reasonLaneTimeout: true, reasonUpstreamDown: true, reasonDraining: true,
+	reasonTooManyHolds: true, reasonUpstreamError: true, reasonUpstreamTimeout: true,
+}
+
 // fault is a request that the proxy answers itself, with a reason.
 type fault struct {
 	reason string
-	text   string // one sentence for the client: what is wrong, and the way out
-	allow  string // the Allow field of a 405
-	lane   string // for the log
-	cause  error  // for the log; not shown to the client
+	text   string   // one sentence for the client: what is wrong, and the way out
+	allow  string   // the Allow field of a 405
+	fields []string // further fields of the answer: name, value, …
+	lane   string   // for the log
+	cause  error    // for the log; not shown to the client
 }
 
 func (f *fault) Error() string { return f.reason + ": " + f.text }
@@ -83,7 +104,10 @@ var errTruncated = errors.New("the answer was cut short")
 // errLeft comes out where the client left meanwhile.
 func faultOf(err error, lane string) error {
 	var refusal *lanes.Refusal
+	var f *fault
 	switch {
+	case errors.As(err, &f):
+		return f
 	case errors.As(err, &refusal):
 		return &fault{reason: string(refusal.Reason), text: refusal.Text, lane: lane}
 	case errors.Is(err, context.Canceled), errors.Is(err, upstream.ErrInterrupted):
@@ -96,6 +120,18 @@ func faultOf(err error, lane string) error {
 	default:
 		return &fault{reason: reasonUpstreamError, lane: lane, cause: err, text: "the app's answer could not be used"}
 	}
+}
+
+// answerTo is the answer that the request gets to a fault.
+func (f *fault) answerTo(r *request) *answer {
+	if !passes[f.reason] || !r.isEventSource() {
+		return f.answer()
+	}
+	return &answer{status: http.StatusOK, reason: f.reason, body: holds.AppendRetry(nil), fields: []string{
+		"Content-Type", "text/event-stream",
+		"Cache-Control", "no-store",
+		"Holdfast-Reason", f.reason,
+	}}
 }
 
 // problem is RFC 9457's object, with our reason.
@@ -125,6 +161,7 @@ func (f *fault) answer() *answer {
 	if f.allow != "" {
 		a.fields = append(a.fields, "Allow", f.allow)
 	}
+	a.fields = append(a.fields, f.fields...)
 	if status == http.StatusServiceUnavailable {
 		a.fields = append(a.fields, "Retry-After", "1")
 	}

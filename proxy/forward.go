@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"holdfast/holds"
 	"holdfast/lanes"
 	"holdfast/upstream"
 )
@@ -65,6 +66,7 @@ func (c *clientConn) forward(rt *Route) (keep bool, err error) {
 		return c.failed(err, lane)
 	}
 	c.record.wait = slot.Waited()
+	c.stampPosition(request.Head)
 	ex, err := slot.Do(c.ctx, request)
 	if err != nil {
 		return c.failed(err, lane)
@@ -78,6 +80,12 @@ func (c *clientConn) forward(rt *Route) (keep bool, err error) {
 	if err != nil {
 		ex.Close() // no slot is held while the client is told
 		return c.failed(err, lane)
+	}
+	if in, err := c.instruction(res); err != nil {
+		ex.Close()
+		return c.answerFault(badHold(err, lane))
+	} else if in.Mode != holds.ModeNone {
+		return c.hold(ex, res, rt, in)
 	}
 	if res.Endless && !rt.ForwardStreams {
 		ex.Close()

@@ -113,6 +113,7 @@ func (c *clientConn) fillHead(p *headProgress) error {
 		return c.fill()
 	}
 	c.setIdle(true)
+	c.server.becameIdle()
 	err := c.fill()
 	c.setIdle(false)
 	return err

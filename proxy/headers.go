@@ -182,6 +182,11 @@ func (c *clientConn) requestHead(dst []byte, bodyLength int64, keepAlive bool) [
 	dst = append(append(append(dst, "X-Request-ID: "...), c.requestID...), "\r\nX-Request-Start: t="...)
 	dst = strconv.AppendInt(dst, time.Now().UnixMicro(), 10)
 	dst = append(dst, "\r\n"...)
+	if c.positionAt = 0; c.site.cfg.Dialects.M0 && c.site.cfg.Holds != nil {
+		dst = append(dst, "M0-Position: "...)
+		c.positionAt = len(dst)
+		dst = append(dst, "0000000000000000\r\n"...) // stampPosition's
+	}
 	if bodyLength == chunkedBody {
 		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
 	} else if bodyLength >= 0 {
@@ -200,6 +205,19 @@ func (r *request) acceptsEvents() bool {
 		}
 	}
 	return false
+}
+
+// isEventSource reports whether the client can read nothing but an event stream.
+func (r *request) isEventSource() bool {
+	accepts := 0
+	for _, f := range r.fields {
+		if f.kind == kindAccept {
+			if accepts++; !http1.EqualFold(f.Value, "text/event-stream") {
+				return false
+			}
+		}
+	}
+	return accepts == 1 && r.isGET()
 }
 
 // chunkedBody stands for a body whose length is not known.

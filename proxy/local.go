@@ -84,9 +84,7 @@ func (a *answer) fill(res *fasthttp.Response) {
 // append renders the answer whole.
 func (a *answer) append(dst []byte, head, keepAlive, oldClient bool) []byte {
 	dst = appendStatusLine(dst, a.status, []byte(http.StatusText(a.status)))
-	dst = append(dst, "Date: "...)
-	dst = fasthttp.AppendHTTPDate(dst, time.Now())
-	dst = append(dst, "\r\n"...)
+	dst = appendDate(dst)
 	for i := 0; i < len(a.fields); i += 2 {
 		dst = append(dst, a.fields[i]...)
 		dst = append(dst, ": "...)
@@ -104,6 +102,11 @@ func (a *answer) append(dst []byte, head, keepAlive, oldClient bool) []byte {
 		dst = append(dst, a.body...)
 	}
 	return dst
+}
+
+// appendDate says when an answer was made (RFC 9110 §6.6.1).
+func appendDate(dst []byte) []byte {
+	return append(fasthttp.AppendHTTPDate(append(dst, "Date: "...), time.Now()), "\r\n"...)
 }
 
 // appendPersistence says whether the connection goes on (RFC 9112 §9.3).

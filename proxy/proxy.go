@@ -38,7 +38,9 @@ import (
 	"github.com/valyala/fasthttp"
 	"go.uber.org/zap"
 
+	"holdfast/holds"
 	"holdfast/internal/tcp"
+	"holdfast/lanes"
 )
 
 // Config bounds what clients may do. Zero means the default.
@@ -73,6 +75,13 @@ type Config struct {
 	Guarded []string
 	// AccessLog writes one line per exchange.
 	AccessLog bool
+	// Holds keeps the clients of views that say so; nil: nobody does. It stays
+	// the same as long as the server.
+	Holds *holds.Holds
+	// Dialects are those of the instructions that are heeded.
+	Dialects holds.Dialects
+	// Origins are the pages that may open a held WebSocket.
+	Origins holds.Origins
 }
 
 func (c Config) withDefaults() Config {
@@ -113,11 +122,14 @@ type Server struct {
 	told   sync.Once     // that an untrusted peer sent X-Forwarded-Proto
 	state  atomic.Int32
 	closed chan struct{} // closed with the last connection of a drain
+	// crowded is how many listeners wait for room.
+	crowded atomic.Int32
 
 	mu        sync.Mutex
 	room      sync.Cond // a connection was closed
 	listeners map[net.Listener]struct{}
 	conns     map[*clientConn]struct{}
+	held      int                    // connections that became holds; for a moment one less than there are
 	stats     map[string]*routeStats // by pattern; what a reload removed stays
 }
 
@@ -125,6 +137,7 @@ type Server struct {
 type site struct {
 	cfg    Config
 	routes *table
+	lanes  map[string]*lanes.Lane // of the routes, by name
 }
 
 // The states of a server, never back.
@@ -174,15 +187,19 @@ func (s *Server) Configure(cfg Config, routes []Route) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	byName := make(map[string]*lanes.Lane)
 	for i := range routes {
 		routes[i].stats = s.statsOf(routes[i].Match)
+		if lane := routes[i].Lane; lane != nil {
+			byName[lane.Config().Name] = lane
+		}
 	}
 	if s.unrouted == nil {
 		s.unrouted = s.statsOf("")
 	}
 	s.memory.setLimit(cfg.Memory)
 	s.spool.configure(cfg.SpoolDir, cfg.SpoolBytes)
-	s.site.Store(&site{cfg, t})
+	s.site.Store(&site{cfg, t, byName})
 	return nil
 }
 
@@ -286,7 +303,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // closedIfDone tells who waits for the end that no connection is left, and
 // none can come. s.mu is held.
 func (s *Server) closedIfDone() {
-	if s.state.Load() != closing || len(s.conns) > 0 || len(s.listeners) > 0 {
+	if s.state.Load() != closing || len(s.conns) > 0 || s.held > 0 || len(s.listeners) > 0 {
 		return
 	}
 	select {
@@ -332,14 +349,45 @@ func (s *Server) remove(c *clientConn) {
 	s.closedIfDone()
 }
 
-// awaitRoom returns when one more connection may be accepted. At the limit it
-// ends the connection that has been idle longest.
+// becomeHold takes a connection out that is a hold now, and counts that.
+func (s *Server) becomeHold(c *clientConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	s.held++
+	s.closedIfDone()
+}
+
+// HoldLeft says that a hold's connection has been closed: call it once for
+// each.
+func (s *Server) HoldLeft() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held--
+	s.room.Signal()
+	s.closedIfDone()
+}
+
+// Return serves a connection that a long poll was answered on (holds.Return):
+// early is what its client has sent since.
+func (s *Server) Return(nc net.Conn, early []byte) {
+	c := newClientConn(s, nc)
+	c.taken = true
+	c.buf, c.w = early, len(early)
+	c.ticket = s.watch.add(c)
+	go c.serveOn()
+}
+
+// awaitRoom returns when one more connection may be served. At the limit it
+// ends the connection that has been idle longest, or waits until one is.
 func (s *Server) awaitRoom() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.crowded.Add(1)
+	defer s.crowded.Add(-1)
 	for {
 		limit := s.site.Load().cfg.Connections
-		if limit == 0 || len(s.conns) < limit || s.state.Load() == closing {
+		if limit == 0 || len(s.conns)+s.held < limit || s.state.Load() == closing {
 			return
 		}
 		var longest *clientConn
@@ -356,6 +404,15 @@ func (s *Server) awaitRoom() {
 	}
 }
 
+// becameIdle tells who waits for room that another connection may make it.
+func (s *Server) becameIdle() {
+	if s.crowded.Load() > 0 {
+		s.mu.Lock()
+		s.room.Broadcast()
+		s.mu.Unlock()
+	}
+}
+
 // listener hands fasthttp connections of ours.
 type listener struct {
 	net.Listener
@@ -364,9 +421,9 @@ type listener struct {
 
 func (l *listener) Accept() (net.Conn, error) {
 	for {
-		l.server.awaitRoom()
 		nc, err := l.Listener.Accept()
 		if err == nil {
+			l.server.awaitRoom()
 			return newClientConn(l.server, nc), nil
 		}
 		if l.server.state.Load() == closing {

@@ -14,7 +14,8 @@ import (
 )
 
 // Route places the requests that match a pattern: on a lane, or with an
-// answer of our own. Exactly one of Lane, Respond and Answer is set.
+// answer of our own. Exactly one of Lane, Respond, Answer and
+// Grant is set.
 type Route struct {
 	// Match is a pattern in the syntax of Go's http.ServeMux:
 	// [METHOD ][HOST]/PATH, with {name}, {name...} and {$} in the path. GET
@@ -32,11 +33,17 @@ type Route struct {
 	// it is refused.
 	ForwardStreams bool
 
+	// MessagePath is where messages of WebSockets go that a view of the route
+	// approves; "": such sockets only receive.
+	MessagePath string
+
 	// Respond is a fixed answer, for GET and HEAD.
 	Respond *Respond
 	// Answer makes the answer when asked. Without a method in Match it is for
 	// GET and HEAD. With BodyBytes it gets the request's body.
 	Answer func(*Asked) Respond
+	// Grant holds clients that bring one, below the pattern, without asking the app.
+	Grant *Grant
 
 	stats *routeStats
 }
@@ -263,9 +270,14 @@ func (t *table) find(r *request) (rt *Route, allowed []string) {
 	if t.isGuarded(raw, decoded) {
 		return nil, nil
 	}
-	search := search{method: r.method}
+	return t.match(r.method, r.host, decoded)
+}
+
+// match is find for a path that is decoded and may be guarded.
+func (t *table) match(method, host, decoded []byte) (rt *Route, allowed []string) {
+	search := search{method: method}
 	if len(t.hosts) > 1 || t.hosts[""] == nil {
-		if n := t.hosts[hostName(r.host)]; n != nil {
+		if n := t.hosts[hostName(host)]; n != nil {
 			if rt := search.in(n, decoded[1:]); rt != nil {
 				return rt, nil
 			}

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"holdfast/holds"
 	"holdfast/internal/http1"
 	"holdfast/lanes"
 	"holdfast/upstream"
@@ -130,6 +131,7 @@ func (c *clientConn) forwardStream(rt *Route, limit int64) (keep bool, err error
 			return false, err
 		}
 	}
+	c.stampPosition(request.Head)
 	ex, err := slot.Do(c.ctx, request)
 	if err != nil {
 		return c.failedStream(err, lane, up)
@@ -153,6 +155,20 @@ func (c *clientConn) forwardStream(rt *Route, limit int64) (keep bool, err error
 		c.detach() // from here on a closed side is passed on
 		tunnelled = true
 		return false, c.tunnel(ex, res, lane)
+	}
+	in, err := c.instruction(res)
+	if err == nil && in.Mode != holds.ModeNone {
+		if up == nil || up.isWhole() {
+			return c.hold(ex, res, rt, in)
+		}
+		err = errUnread
+	}
+	if err != nil {
+		ex.Close()
+		if up == nil {
+			return c.answerFault(badHold(err, lane))
+		}
+		return false, badHold(err, lane) // what is still sent is not read
 	}
 	return c.relayStream(ex, res, up)
 }

@@ -45,11 +45,12 @@ func (c *clientConn) tunnel(ex *lanes.Exchange, res *upstream.Response, lane *la
 	}
 	c.handedOver = true
 	go c.runTunnel(t, ex, sent)
-	return errTunnel
+	return errHandedOver
 }
 
-// errTunnel: the connection is a tunnel now, and not the caller's any more.
-var errTunnel = errors.New("the connection is a tunnel")
+// errHandedOver: the connection is a tunnel now, or a hold, and not the
+// caller's any more.
+var errHandedOver = errors.New("the connection is handed over")
 
 // forgetRequest keeps of a request what the log says, and no buffer.
 func (c *clientConn) forgetRequest() {

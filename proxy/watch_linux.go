@@ -69,6 +69,19 @@ func (w *watch) remove(ticket uint64) {
 	delete(w.conns, ticket)
 }
 
+// forget ends the watching of a connection whose descriptor is going to have a
+// duplicate: its close alone would not take it out of the kernel's set.
+func (w *watch) forget(c *clientConn) {
+	w.remove(c.ticket)
+	sc, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return
+	}
+	if raw, err := sc.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { unix.EpollCtl(w.fd, unix.EPOLL_CTL_DEL, int(fd), nil) })
+	}
+}
+
 // run tells connections of their hang-ups until close.
 func (w *watch) run() {
 	defer close(w.done)

@@ -12,3 +12,5 @@ func (w *watch) add(*clientConn) uint64 { return 0 }
 func (w *watch) remove(uint64) {}
 
 func (w *watch) close() {}
+
+func (w *watch) forget(*clientConn) {}

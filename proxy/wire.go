@@ -39,6 +39,12 @@ type field struct {
 func (r *request) isHEAD() bool { return string(r.method) == "HEAD" }
 func (r *request) isGET() bool  { return string(r.method) == "GET" }
 
+// cutQuery parts the target at its first question mark, which belongs to neither.
+func (r *request) cutQuery() (path []byte, query string) {
+	path, rest, _ := bytes.Cut(r.target, []byte("?"))
+	return path, string(rest)
+}
+
 // hasBody reports whether bytes may follow the head.
 func (r *request) hasBody() bool { return r.chunked || r.length > 0 }
 

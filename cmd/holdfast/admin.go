@@ -81,6 +81,19 @@ func (a *access) guard(local bool, answer func(*proxy.Asked) proxy.Respond) func
 	}
 }
 
+// guardKeyed is guard where whoever asks needs a key as soon as there is one.
+func (a *access) guardKeyed(answer func(*proxy.Asked) proxy.Respond) func(*proxy.Asked) proxy.Respond {
+	if len(a.keys) == 0 {
+		return a.guard(true, answer)
+	}
+	return func(asked *proxy.Asked) proxy.Respond {
+		if !a.hasKey(asked) {
+			return proxy.Refuse("unauthorized", "this needs a key: Authorization: Bearer KEY, one of publish.keys")
+		}
+		return answer(asked)
+	}
+}
+
 // newAdmin serves metrics, status, drain and reload.
 func (h *holdfast) newAdmin(config *fileConfig) (*proxy.Server, error) {
 	a := newAccess(config.Admin.Keys, config.Admin.Listen)

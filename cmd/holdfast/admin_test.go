@@ -364,7 +364,7 @@ func keyedAdmin(t *testing.T, listen string, a *app) *site {
 	t.Helper()
 	s := startSite(t, drainLanes, a)
 	s.stopAll(0)
-	s.base = "listen: \"127.0.0.1:0\"\nadmin: {listen: \"" + listen + "\", keys: [first-key, second-key]}\n"
+	s.base = "listen: \"127.0.0.1:0\"\nadmin: {listen: \"" + listen + "\", keys: [first-key, second-key]}\npublish: {listen: \"\"}\n"
 	s.write(drainLanes, a)
 	return restarted(t, s)
 }
@@ -394,7 +394,7 @@ func TestAdmin_FromAnotherMachineWhatIsLocalNeedsAKey(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, drainLanes, &app{addr: freeAddress(t)})
 	s.stopAll(0)
-	s.base = "listen: \"127.0.0.1:0\"\nadmin: {listen: \"10.77.77.77:0\", keys: [first-key]}\n"
+	s.base = "listen: \"127.0.0.1:0\"\nadmin: {listen: \"10.77.77.77:0\", keys: [first-key]}\npublish: {listen: \"\"}\n"
 	s.write(drainLanes, &app{addr: freeAddress(t)})
 	skip, done := "", make(chan struct{})
 	go func() {

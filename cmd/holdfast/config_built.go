@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"slices"
 	"sort"
 	"strings"
 )
@@ -10,11 +9,8 @@ import (
 // The whole configuration is read and checked, also of what this version does not do yet. What it would be wrong to
 // serve without is refused by name; what can wait is a warning.
 
-// withoutEffect are the sections and keys that nothing heeds yet, and heeded what is heeded of them all the same.
-var (
-	withoutEffect = []string{"holds", "grip", "publish"}
-	heeded        = []string{"holds.message_path"}
-)
+// withoutEffect are the sections and keys that nothing heeds yet.
+var withoutEffect = []string{"grip"}
 
 // notBuilt names what the configuration asks for and this version does not do, one sentence with its place for each.
 // A configuration with any cannot be served.
@@ -24,9 +20,6 @@ func (c *fileConfig) notBuilt() []string {
 	for i, route := range c.Routes {
 		if route.Files != nil {
 			asked.wrong(item("routes", i)+".files", "is not in this version (take the route out)")
-		}
-		if route.Grant != nil {
-			asked.wrong(item("routes", i)+".grant", "is not in this version (take the route out)")
 		}
 	}
 	if c.Bus != "memory" {
@@ -44,8 +37,7 @@ func (c *fileConfig) warnWithoutEffect() {
 	for _, section := range withoutEffect {
 		var keys []string
 		for key := range c.source.keys {
-			off := key == "publish.listen" && c.Publish.Listen == ""
-			if (key == section || strings.HasPrefix(key, section+".")) && !c.source.hasKeys(key) && !slices.Contains(heeded, key) && !off {
+			if (key == section || strings.HasPrefix(key, section+".")) && !c.source.hasKeys(key) {
 				keys = append(keys, key)
 			}
 		}

@@ -34,15 +34,10 @@ func wantWhole(t *testing.T, c *fileConfig) {
 	wantEqual(t, "admin", c.Admin, keyedListener{Listen: "unix:/run/holdfast-admin.sock?mode=0600", Keys: []string{"third"}})
 	wantEqual(t, "bus", c.Bus, "rediss://app:hunter2@redis.internal:6380/2")
 	wantSentences(t, c, "warnings", c.warnings,
-		":25:3: holds.dialects, holds.heartbeat, holds.outbox_bytes, holds.write_stall, holds.limit, holds.max_age, "+
-			"holds.journal.events, holds.journal.bytes, holds.journal.age, holds.message_bytes, holds.origins have no effect in this version",
-		":35:8: grip.iss, grip.key have no effect in this version",
-		":36:11: publish.listen, publish.keys have no effect in this version")
+		":35:8: grip.iss, grip.key have no effect in this version")
 	wantSentences(t, c, "what is not built", c.notBuilt(),
 		`:16:30: routes[4].files is not in this version (take the route out)`,
 		`:17:33: routes[5].files is not in this version (take the route out)`,
-		`:19:28: routes[7].grant is not in this version (take the route out)`,
-		`:20:28: routes[8].grant is not in this version (take the route out)`,
 		`:38:6: bus "rediss://…" is not in this version (write memory)`)
 }
 

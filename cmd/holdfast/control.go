@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// control is the admin address of a running Holdfast.
+// control is an address of a running Holdfast: its admin's, or its publish API's.
 type control struct {
 	client *http.Client
 	base   string
@@ -57,7 +58,7 @@ func controlFlags(flags *pflag.FlagSet, args []string, stdout, stderr io.Writer)
 }
 
 func newControl(admin, key string) *control {
-	c := &control{base: "http://" + admin, key: key}
+	c := &control{base: "http://" + strings.TrimSuffix(strings.TrimPrefix(admin, "http://"), "/"), key: key}
 	transport := &http.Transport{DisableKeepAlives: true}
 	if e, err := parseListen(admin); err == nil && e.network == "unix" {
 		c.base = "http://localhost"
@@ -71,9 +72,14 @@ func newControl(admin, key string) *control {
 	return c
 }
 
-// ask sends a request and reads the answer.
+// ask sends a request without a body and reads the answer.
 func (c *control) ask(method, path string) (status int, body []byte, err error) {
-	request, err := http.NewRequest(method, c.base+path, nil)
+	return c.send(method, path, nil)
+}
+
+// send sends a request and reads the answer.
+func (c *control) send(method, path string, content []byte) (status int, body []byte, err error) {
+	request, err := http.NewRequest(method, c.base+path, bytes.NewReader(content))
 	if err != nil {
 		return 0, nil, err
 	}

@@ -75,6 +75,19 @@ func (h *holdfast) healthInterval(upstream string) time.Duration {
 	return time.Duration(h.wiring.Load().config.Upstreams[upstream].Health.Interval)
 }
 
+func (h *holdfast) holdCounts() health.Holds {
+	s := h.holds.Snapshot()
+	counts := health.Holds{
+		Open:  map[string]int{"stream": s.Streams, "websocket": s.Sockets, "response": s.Polls},
+		Ended: make(map[string]map[string]uint64), GapsTold: s.GapsTold, Published: s.Published, Offered: s.Offered, Head: s.Head,
+		OutboxBytes: s.OutboxBytes, JournalBytes: s.JournalBytes, Inbound: s.Inbound,
+	}
+	for kind, reasons := range s.Ended {
+		counts.Ended[kind.String()] = reasons
+	}
+	return counts
+}
+
 func (h *holdfast) routeCounts() []health.Route {
 	snapshots := h.server.Routes()
 	counts := make([]health.Route, len(snapshots))

@@ -112,6 +112,9 @@ func (e *examination) examine(config *fileConfig) {
 	if config.Admin.Listen != "" {
 		e.port(config, "admin.listen", config.Admin.Listen)
 	}
+	if config.Publish.Listen != "" {
+		e.port(config, "publish.listen", config.Publish.Listen)
+	}
 	e.descriptors(config)
 }
 

@@ -80,7 +80,7 @@ routes: [{match: "/", lane: web}]
 func doctorFile(t *testing.T, listen, admin, target string, concurrency int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	replaceFile(t, path, fmt.Sprintf("listen: %q\nadmin: {listen: %q, keys: [a-secret-key]}\n"+doctorLanes, listen, admin, target, concurrency))
+	replaceFile(t, path, fmt.Sprintf("listen: %q\npublish: {listen: \"\"}\nadmin: {listen: %q, keys: [a-secret-key]}\n"+doctorLanes, listen, admin, target, concurrency))
 	return path
 }
 

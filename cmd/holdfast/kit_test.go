@@ -174,7 +174,7 @@ func (a *app) running(path string) (n int) {
 func writeConfig(t *testing.T, yaml string, addresses ...any) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "config.yaml")
-	text := "listen: \"127.0.0.1:0\"\nadmin: {listen: \"127.0.0.1:0\"}\n" + fmt.Sprintf(yaml, addresses...)
+	text := "listen: \"127.0.0.1:0\"\nadmin: {listen: \"127.0.0.1:0\"}\npublish: {listen: \"127.0.0.1:0\"}\n" + fmt.Sprintf(yaml, addresses...)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"holdfast/proxy"
 )
 
 // The states of the process, never back.
@@ -99,6 +101,7 @@ func (h *holdfast) stopGently(stopped chan<- struct{}) {
 	bound := time.Now().Add(time.Duration(cfg.Bound))
 	h.state.Store(stateDraining)
 	h.server.Drain()
+	h.holds.EndConnections()
 	if delay := time.Duration(cfg.Delay); delay > 0 {
 		<-time.After(delay)
 	}
@@ -109,6 +112,7 @@ func (h *holdfast) stopGently(stopped chan<- struct{}) {
 // refuses and cuts what is left, and gives everything back.
 func (h *holdfast) stopAll(bound time.Duration) {
 	h.server.Close()
+	h.holds.Drain()
 	select {
 	case <-h.server.Closed():
 	case <-time.After(bound):
@@ -122,14 +126,18 @@ func (h *holdfast) stopAll(bound time.Duration) {
 		lane.Close()
 	}
 	h.reloading.Unlock()
+	h.holds.Close()
 	h.server.Cut()
 	for _, u := range w.upstreams {
 		u.Close()
 	}
 	h.state.Store(stateStopped)
-	if h.admin != nil {
+	for _, own := range []*proxy.Server{h.publisher, h.admin} {
+		if own == nil {
+			continue
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		defer cancel()
-		h.admin.Shutdown(ctx)
+		own.Shutdown(ctx)
+		cancel()
 	}
 }

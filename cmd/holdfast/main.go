@@ -24,11 +24,12 @@ const (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-const usage = `holdfast: lanes in front of an app server
+const usage = `holdfast: lanes and holds in front of an app server
 
   holdfast [serve] -c config.yaml
   holdfast serve --upstream http://127.0.0.1:8000 [--listen :8080] [--slots 8]
   holdfast doctor -c config.yaml [--json]
+  holdfast publish CHANNEL [DATA] [--event NAME]   [-c config.yaml | --url ADDRESS] [--key KEY]
   holdfast ready | reload | drain [--wait]   [-c config.yaml | --admin ADDRESS] [--key KEY]
   holdfast version
   holdfast help
@@ -56,6 +57,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return reloadCommand(args, stdout, stderr)
 	case "drain":
 		return drainCommand(args, stdout, stderr)
+	case "publish":
+		return publishCommand(args, os.Stdin, stdout, stderr)
 	case "version":
 		fmt.Fprintln(stdout, "holdfast", version)
 		return exitOK
@@ -123,6 +126,11 @@ func newFlags(command string) *pflag.FlagSet {
 // parseFlags reads a command's flags. done: there is nothing to do but to
 // exit with code.
 func parseFlags(flags *pflag.FlagSet, args []string, stdout, stderr io.Writer) (done bool, code int) {
+	return parseFlagsAnd(flags, args, 0, usage, stdout, stderr)
+}
+
+// parseFlagsAnd is parseFlags for a command that takes words beside its flags.
+func parseFlagsAnd(flags *pflag.FlagSet, args []string, words int, usage string, stdout, stderr io.Writer) (done bool, code int) {
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() { fmt.Fprint(stdout, usage, flags.FlagUsages()) }
 	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {
@@ -130,8 +138,12 @@ func parseFlags(flags *pflag.FlagSet, args []string, stdout, stderr io.Writer) (
 	} else if err != nil {
 		return true, usageError(stderr, err.Error())
 	}
-	if flags.NArg() > 0 {
-		return true, usageError(stderr, fmt.Sprintf("%q is not a flag", flags.Arg(0)))
+	if flags.NArg() > words {
+		what := "not a flag"
+		if words > 0 {
+			what = "one word too many"
+		}
+		return true, usageError(stderr, fmt.Sprintf("%q is %s", flags.Arg(words), what))
 	}
 	return false, exitOK
 }

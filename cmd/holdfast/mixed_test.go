@@ -84,7 +84,7 @@ func (d *desk) allow(t *testing.T, name string) {
 
 // environment is what config.yaml is told: where the two servers are.
 func environment(wsgi, asgi *app) map[string]string {
-	return map[string]string{"MIXED_PORT": "0", "MIXED_ADMIN_PORT": "0", "MIXED_WSGI": wsgi.addr, "MIXED_ASGI": asgi.addr}
+	return map[string]string{"MIXED_PORT": "0", "MIXED_ADMIN_PORT": "0", "MIXED_PUBLISH_PORT": "0", "MIXED_WSGI": wsgi.addr, "MIXED_ASGI": asgi.addr}
 }
 
 func (d *desk) environ() (env []string) {
@@ -95,9 +95,14 @@ func (d *desk) environ() (env []string) {
 }
 
 // startExample serves the example's own config.yaml until the test ends.
-func startExample(t *testing.T, wsgi, asgi *app) (h *holdfast, log *syncBuffer) {
+// more are further variables of it, NAME=VALUE.
+func startExample(t *testing.T, wsgi, asgi *app, more ...string) (h *holdfast, log *syncBuffer) {
 	t.Helper()
 	env := environment(wsgi, asgi)
+	for _, variable := range more {
+		name, value, _ := strings.Cut(variable, "=")
+		env[name] = value
+	}
 	config, err := loadConfig(filepath.Join(mixedDir, "config.yaml"), func(name string) (string, bool) {
 		value, ok := env[name]
 		return value, ok
@@ -321,6 +326,7 @@ type deadPeers struct {
 const deadPeersConfig = `
 listen: "0.0.0.0:20080"
 admin: {listen: ""}
+publish: {listen: ""}
 upstreams:
   near: {targets: ["http://127.0.0.1:20081"]}
   far:  {targets: ["http://10.231.2.2:20082"]}

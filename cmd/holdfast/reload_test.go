@@ -36,7 +36,7 @@ func startSite(t *testing.T, yaml string, apps ...*app) *site {
 	for i, a := range apps {
 		addresses[i] = a.addr
 	}
-	s := &site{t: t, path: writeConfig(t, yaml, addresses...), log: new(syncBuffer), base: "listen: \"127.0.0.1:0\"\nadmin: {listen: \"127.0.0.1:0\"}\n"}
+	s := &site{t: t, path: writeConfig(t, yaml, addresses...), log: new(syncBuffer), base: "listen: \"127.0.0.1:0\"\nadmin: {listen: \"127.0.0.1:0\"}\npublish: {listen: \"127.0.0.1:0\"}\n"}
 	load := func() (*fileConfig, error) { return loadServable(s.path) }
 	config, err := load()
 	if err != nil {
@@ -173,7 +173,7 @@ func TestReload_TwoHundredUnderLoadFailNoRequest(t *testing.T) {
 	first, _ := startHanging(t)
 	second, _ := startHanging(t)
 	file := func(turn int) string {
-		return "listen: \"127.0.0.1:0\"\nadmin: {listen: \"127.0.0.1:0\"}\n" +
+		return "listen: \"127.0.0.1:0\"\nadmin: {listen: \"127.0.0.1:0\"}\npublish: {listen: \"127.0.0.1:0\"}\n" +
 			fmt.Sprintf(reloadFiles[turn%len(reloadFiles)]+"# %[1]s %[2]s\n", first.addr, second.addr)
 	}
 	path := filepath.Join(t.TempDir(), "config.yaml")
@@ -399,7 +399,7 @@ func TestReload_WhatNeedsARestartIsNamedUntilItIsInForce(t *testing.T) {
 		}
 	}
 	wantNamed("nothing changed")
-	s.base = "listen: [\"127.0.0.1:0\", \"127.0.0.1:" + strings.Split(freeAddress(t), ":")[1] + "\"]\nadmin: {listen: \"127.0.0.1:0\", keys: [k]}\n"
+	s.base = "listen: [\"127.0.0.1:0\", \"127.0.0.1:" + strings.Split(freeAddress(t), ":")[1] + "\"]\nadmin: {listen: \"127.0.0.1:0\", keys: [k]}\npublish: {listen: \"127.0.0.1:0\"}\n"
 	wantNamed("listen and admin changed", "listen", "admin")
 	if n := len(s.listeners); n != 1 {
 		t.Errorf("%d listeners", n)
@@ -572,6 +572,7 @@ func TestReload_WithoutAFileItIsRefusedAndLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.Admin.Listen = "127.0.0.1:0"
+	config.Publish.Listen = "127.0.0.1:0"
 	out := new(syncBuffer)
 	log, access, err := newLoggers(config.Log, out)
 	if err != nil {

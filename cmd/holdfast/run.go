@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"holdfast/health"
+	"holdfast/holds"
 	"holdfast/lanes"
 	"holdfast/proxy"
 	"holdfast/upstream"
@@ -30,9 +32,12 @@ type holdfast struct {
 	access    *zap.Logger
 	load      func() (*fileConfig, error) // reads the configuration again; nil: there is no file
 	server    *proxy.Server
+	holds     *holds.Holds
 	admin     *proxy.Server // nil: off
+	publisher *proxy.Server // nil: off
 	listeners []net.Listener
 	adminLn   net.Listener
+	publishLn net.Listener
 	health    *health.Health
 	first     *fileConfig   // what was read at the start
 	rewired   chan struct{} // a reload was made
@@ -62,6 +67,9 @@ func start(config *fileConfig, load func() (*fileConfig, error), log, access *za
 	defer func() {
 		if err != nil {
 			h.closeListeners()
+			if h.holds != nil {
+				h.holds.Close()
+			}
 		}
 	}()
 	for _, address := range config.Listen {
@@ -74,14 +82,23 @@ func start(config *fileConfig, load func() (*fileConfig, error), log, access *za
 			return nil, err
 		}
 	}
+	if config.Publish.Listen != "" {
+		if err := h.bind(config.Publish.Listen, "publish.listen", func(ln net.Listener) { h.publishLn = ln }); err != nil {
+			return nil, err
+		}
+	}
+	if h.holds, err = holds.New(h.holdsConfig(config), log); err != nil {
+		return nil, err
+	}
 	h.health = health.New(health.Config{
 		Instance: config.instance(), Version: version, State: h.stateWord, Lanes: h.laneCounts, Targets: h.targets,
 		Ask: h.ask, Interval: h.healthInterval, Routes: h.routeCounts, Memory: func() int64 { return h.server.Memory() },
 		Spool:   func() (int64, uint64) { return h.server.Spool() },
 		Reloads: func() (uint64, uint64) { return h.reloads.Load(), h.failed.Load() },
+		Holds:   h.holdCounts,
 	})
 	w := h.wire(config, nil)
-	if h.server, err = proxy.New(config.proxy(), h.routes(w), log, access); err != nil {
+	if h.server, err = proxy.New(h.proxyConfig(config), h.routes(w), log, access); err != nil {
 		return nil, err
 	}
 	h.wiring.Store(w)
@@ -90,6 +107,12 @@ func start(config *fileConfig, load func() (*fileConfig, error), log, access *za
 			return nil, err
 		}
 		go h.accept(h.admin, h.adminLn)
+	}
+	if h.publishLn != nil {
+		if h.publisher, err = h.newPublisher(config); err != nil {
+			return nil, err
+		}
+		go h.accept(h.publisher, h.publishLn)
 	}
 	for _, u := range w.upstreams {
 		u.Start()
@@ -168,10 +191,11 @@ func (h *holdfast) reload() (unchanged []string, err error) {
 	}
 	old := h.wiring.Load()
 	w := h.wire(config, old)
-	if err := h.server.Configure(config.proxy(), h.routes(w)); err != nil {
+	if err := h.server.Configure(h.proxyConfig(config), h.routes(w)); err != nil {
 		return nil, err
 	}
 	h.wiring.Store(w)
+	h.holds.Configure(h.holdsConfig(config))
 	for _, u := range w.upstreams {
 		u.Apply()
 	}
@@ -230,6 +254,7 @@ func fixedChanges(old, now *fileConfig) (keys []string) {
 	}
 	differs("instance", old.Instance, now.Instance)
 	differs("listen", old.Listen, now.Listen)
+	differs("publish", old.Publish, now.Publish)
 	differs("admin", old.Admin, now.Admin)
 	differs("log.level", old.Log.Level, now.Log.Level)
 	differs("log.format", old.Log.Format, now.Log.Format)
@@ -245,6 +270,9 @@ func (h *holdfast) logStart(config *fileConfig) {
 		zap.Strings("listen", addresses), zap.Int("lanes", len(config.Lanes)), zap.Int("routes", len(config.Routes))}
 	if h.adminLn != nil {
 		fields = append(fields, zap.String("admin", h.adminLn.Addr().String()))
+	}
+	if h.publishLn != nil {
+		fields = append(fields, zap.String("publish", h.publishLn.Addr().String()))
 	}
 	h.log.Info("started", fields...)
 	for _, warning := range config.warnings {
@@ -265,8 +293,10 @@ func (h *holdfast) closeListeners() {
 	for _, ln := range h.listeners {
 		ln.Close()
 	}
-	if h.adminLn != nil {
-		h.adminLn.Close()
+	for _, ln := range []net.Listener{h.adminLn, h.publishLn} {
+		if ln != nil {
+			ln.Close()
+		}
 	}
 }
 
@@ -280,14 +310,50 @@ func (c *fileConfig) instance() string {
 	return name
 }
 
-func (c *fileConfig) proxy() proxy.Config {
+func (h *holdfast) proxyConfig(c *fileConfig) proxy.Config {
 	limits := c.Limits
 	return proxy.Config{
+		Holds: h.holds, Origins: c.origins(), Dialects: holds.Dialects{M0: slices.Contains(c.Holds.Dialects, "m0"), Grip: slices.Contains(c.Holds.Dialects, "grip")},
 		HeaderBytes: int(limits.HeaderBytes), HeaderTimeout: time.Duration(limits.HeaderTimeout),
 		BodyBytes: int64(limits.BodyBytes), BodyTimeout: time.Duration(limits.BodyTimeout),
 		IdleTimeout: time.Duration(limits.IdleTimeout), Memory: int64(limits.Memory), Connections: c.connections(),
 		SpoolDir: limits.Spool.Dir, SpoolBytes: int64(limits.Spool.Bytes),
 		Trusted: c.trusted(), Guarded: c.messagePaths(), AccessLog: c.Log.Access,
+	}
+}
+
+func (h *holdfast) holdsConfig(c *fileConfig) holds.Config {
+	limits := c.Holds
+	return holds.Config{
+		Heartbeat: time.Duration(limits.Heartbeat), OutboxBytes: int(limits.OutboxBytes), WriteStall: time.Duration(limits.WriteStall),
+		Limit: c.holdLimit(), MaxAge: time.Duration(limits.MaxAge),
+		Journal:      holds.JournalLimits{Events: limits.Journal.Events, Bytes: int64(limits.Journal.Bytes), Age: time.Duration(limits.Journal.Age)},
+		MessageBytes: int(limits.MessageBytes), Left: func() { h.server.HoldLeft() },
+		Forward: func(ctx context.Context, m *holds.Inbound) (holds.Answer, error) { return h.server.Forward(ctx, m) },
+		Return:  func(conn net.Conn, early []byte) { h.server.Return(conn, early) },
+	}
+}
+
+// holdLimit is holds.limit, or nine tenths of all connections: whatever is
+// held, others can come and go.
+func (c *fileConfig) holdLimit() int {
+	if c.Holds.Limit > 0 {
+		return c.Holds.Limit
+	}
+	if connections := c.connections(); connections > 0 {
+		return max(connections*9/10, 1)
+	}
+	return 0
+}
+
+func (c *fileConfig) origins() holds.Origins {
+	switch list := c.Holds.Origins; list[0] {
+	case "any":
+		return holds.Origins{Any: true}
+	case "same-host":
+		return holds.Origins{SameHost: true}
+	default:
+		return holds.Origins{List: list}
 	}
 }
 
@@ -379,7 +445,7 @@ func (h *holdfast) routes(w *wiring) []proxy.Route {
 	var routes []proxy.Route
 	taken := make(map[string]bool)
 	for _, r := range w.config.Routes {
-		route := proxy.Route{Match: r.Match}
+		route := proxy.Route{Match: r.Match, MessagePath: cmp.Or(r.MessagePath, w.config.Holds.MessagePath)}
 		if r.Lane != nil {
 			route.Lane = w.lanes[*r.Lane]
 			route.Stream = w.config.Lanes[*r.Lane].Kind == "stream"
@@ -387,6 +453,8 @@ func (h *holdfast) routes(w *wiring) []proxy.Route {
 			if r.BodyBytes != nil {
 				route.BodyBytes = int64(*r.BodyBytes)
 			}
+		} else if r.Grant != nil {
+			route.Grant = w.config.grant(r.Grant)
 		} else {
 			route.Respond = r.Respond.respond()
 		}
@@ -402,6 +470,17 @@ func (h *holdfast) routes(w *wiring) []proxy.Route {
 		}
 	}
 	return routes
+}
+
+// grant composes a grant route: the present key first, then the one before it.
+func (c *fileConfig) grant(g *grantConfig) *proxy.Grant {
+	grant := &proxy.Grant{Cookie: g.Cookie, Origins: c.origins()}
+	for _, name := range []string{g.KeyEnv, g.KeyEnv + "_PREV"} {
+		if key, _ := c.source.env(name); key != "" {
+			grant.Keys = append(grant.Keys, []byte(key))
+		}
+	}
+	return grant
 }
 
 func (r *respondConfig) respond() *proxy.Respond {

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"holdfast/holds"
+	"holdfast/proxy"
+)
+
+// publishBodyBytes bounds a call of the publish API: an event of MaxData may
+// be six times as long in JSON.
+const publishBodyBytes = 8 << 20
+
+// newPublisher serves the publish API.
+func (h *holdfast) newPublisher(config *fileConfig) (*proxy.Server, error) {
+	a := newAccess(config.Publish.Keys, config.Publish.Listen)
+	guard := a.guardKeyed
+	routes := []proxy.Route{
+		{Match: "POST /publish", Answer: guard(h.publishAnswer), BodyBytes: publishBodyBytes},
+		{Match: "POST /publish/{$}", Answer: guard(h.publishAnswer), BodyBytes: publishBodyBytes},
+		{Match: "POST /publish/", Answer: guard(h.publishRawAnswer), BodyBytes: publishBodyBytes},
+		{Match: "POST /end", Answer: guard(h.endAnswer), BodyBytes: publishBodyBytes},
+		{Match: "GET /channels", Answer: guard(h.channelsAnswer)},
+		{Match: "GET /channels/{$}", Answer: guard(h.channelsAnswer)},
+		{Match: "GET /channels/", Answer: guard(h.channelAnswer)},
+	}
+	return proxy.New(proxy.Config{}, routes, h.log, nil)
+}
+
+// publishAnswer publishes what a JSON body says.
+func (h *holdfast) publishAnswer(asked *proxy.Asked) proxy.Respond {
+	p, err := holds.DecodePublication(asked.Body)
+	if err != nil {
+		return refuseInput(err)
+	}
+	return h.publish(p)
+}
+
+// publishRawAnswer publishes the body as it is to the channel in the path.
+func (h *holdfast) publishRawAnswer(asked *proxy.Asked) proxy.Respond {
+	channel, err := channelIn(asked, "/publish/")
+	if err != nil {
+		return refuseInput(err)
+	}
+	query, err := url.ParseQuery(asked.Query)
+	if err != nil {
+		return proxy.Refuse("bad_request", "the query cannot be read: "+err.Error())
+	}
+	p := holds.Publication{Channels: []string{channel}, Event: query.Get("event"), Retry: -1, Data: asked.Body, Kind: holds.DataBinary}
+	if utf8.Valid(asked.Body) {
+		p.Kind = holds.DataText
+	}
+	if err := p.Check(); err != nil {
+		return refuseInput(err)
+	}
+	return h.publish(p)
+}
+
+func (h *holdfast) publish(p holds.Publication) proxy.Respond {
+	id, reached := h.holds.Publish(p)
+	body := strconv.AppendInt([]byte(`{"id": `), id, 10)
+	body = strconv.AppendInt(append(body, `, "reached": `...), int64(reached), 10)
+	return jsonAnswer(200, append(body, "}\n"...))
+}
+
+func (h *holdfast) endAnswer(asked *proxy.Asked) proxy.Respond {
+	r, err := holds.DecodeEnd(asked.Body)
+	if err != nil {
+		return refuseInput(err)
+	}
+	return respondJSON(struct {
+		Ended int `json:"ended"`
+	}{h.holds.End(r)})
+}
+
+type channelReport struct {
+	Holds int `json:"holds"`
+}
+
+func (h *holdfast) channelsAnswer(*proxy.Asked) proxy.Respond {
+	channels := make(map[string]channelReport)
+	for name, n := range h.holds.Channels() {
+		channels[name] = channelReport{n}
+	}
+	return respondJSON(struct {
+		Head     int64                    `json:"head"`
+		Channels map[string]channelReport `json:"channels"`
+	}{h.holds.Position(), channels})
+}
+
+func (h *holdfast) channelAnswer(asked *proxy.Asked) proxy.Respond {
+	channel, err := channelIn(asked, "/channels/")
+	if err != nil {
+		return refuseInput(err)
+	}
+	connections := h.holds.Connections(channel)
+	return respondJSON(struct {
+		Channel     string   `json:"channel"`
+		Holds       int      `json:"holds"`
+		Connections []string `json:"connections"`
+		Head        int64    `json:"head"`
+	}{channel, len(connections), connections, h.holds.Position()})
+}
+
+// channelIn is the channel that the path names behind a prefix, percent-encoded.
+func channelIn(asked *proxy.Asked, prefix string) (string, error) {
+	channel, err := url.PathUnescape(strings.TrimPrefix(asked.Path, prefix))
+	if err == nil {
+		err = holds.CheckChannel(channel)
+	}
+	if err != nil {
+		return "", &holds.InputError{Field: "channel", Text: "channel in the path: " + err.Error()}
+	}
+	return channel, nil
+}
+
+func respondJSON(v any) proxy.Respond {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return jsonAnswer(200, append(body, '\n'))
+}
+
+// refuseInput answers for input that is wrong; nothing was published.
+func refuseInput(err error) proxy.Respond {
+	if errors.Is(err, holds.ErrTooLarge) {
+		return proxy.Refuse("body_too_large", err.Error())
+	}
+	return proxy.Refuse("bad_request", err.Error())
+}

@@ -1,0 +1,133 @@
+package holds
+
+import "slices"
+
+// hold is a client kept on the app's behalf. From its join on its loop alone
+// touches it, but for its seats' rooms and its cursor, which the hub reads for
+// the loop under its lock.
+//
+//	joining ─► catching ⇄ live
+//	              └────────┴──► leaving ─► ending ─► closed
+//
+// joining: its join is in the inbox. catching: it is fed from the journal, at
+// its client's pace. live: it is fed as events come. leaving: it has ended, and
+// is in its rooms until the present turn is over. ending: it is in none, and its
+// last bytes are on the way.
+type hold struct {
+	// fixed
+	descriptor int32  // of its loop's own; -1: none
+	slot       uint32 // its place in the loop's table
+	generation uint32 // which hold at that place it is
+	kind       Mode
+	chunked    bool
+
+	// the loop's
+	state  state
+	queued bool // in the loop's queue of holds that catch up
+	wrote  bool // since the last look at it
+	beats  uint8
+	born   uint32 // in seconds of the loop's clock
+	cursor int64  // every event of its channels up to here was given to it
+	seat   seat
+	more   *[]seat // beyond the first
+	outbox *outbox // nil: nothing waits
+	link   *link   // of a connection that a goroutine serves; nil: a descriptor
+	socket *socket // of a WebSocket
+	poll   *poll   // of a long poll
+}
+
+type state uint8
+
+const (
+	joining state = iota
+	catching
+	live
+	leaving
+	ending
+	closed
+)
+
+// seat is a hold's membership of a room.
+type seat struct {
+	room *room
+	at   int32 // its place among the loop's holds of the room
+}
+
+func (h *hold) seats() int {
+	switch {
+	case h.seat.room == nil:
+		return 0
+	case h.more == nil:
+		return 1
+	}
+	return 1 + len(*h.more)
+}
+
+// sit adds a seat in a room.
+func (h *hold) sit(r *room) {
+	switch {
+	case h.seat.room == nil:
+		h.seat.room = r
+	case h.more == nil:
+		h.more = &[]seat{{room: r}}
+	default:
+		*h.more = append(*h.more, seat{room: r})
+	}
+}
+
+// vacate takes a seat away.
+func (h *hold) vacate(i int) {
+	last := h.seats() - 1
+	*h.seatAt(i) = *h.seatAt(last)
+	if last == 0 {
+		h.seat = seat{}
+	} else {
+		*h.more = (*h.more)[:last-1]
+	}
+}
+
+// channels are the names of a hold's channels.
+func (h *hold) channels() []string {
+	names := make([]string, h.seats())
+	for i := range names {
+		names[i] = h.seatAt(i).room.name
+	}
+	return names
+}
+
+func (h *hold) seatAt(i int) *seat {
+	if i == 0 {
+		return &h.seat
+	}
+	return &(*h.more)[i-1]
+}
+
+// seatIn is the hold's seat in a room; nil: it is not there.
+func (h *hold) seatIn(r *room) *seat {
+	for i := range h.seats() {
+		if s := h.seatAt(i); s.room == r {
+			return s
+		}
+	}
+	return nil
+}
+
+// has reports whether one of a hold's first n seats is in a channel of an event's.
+func (h *hold) has(e *event, n int) bool {
+	for i := range n {
+		if slices.Contains(e.rooms, h.seatAt(i).room) {
+			return true
+		}
+	}
+	return false
+}
+
+// in reports whether a hold is in one of an event's channels.
+func (h *hold) in(e *event) bool {
+	for _, r := range e.rooms {
+		if h.seatIn(r) != nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,251 @@
+package holds
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// hub orders everything: one lock under which an event gets its number, goes
+// into the journal, and is handed to every loop that has a member of one of
+// its channels. So each loop's inbox is in the order of the numbers, and one
+// number per hold, its cursor, says what it has got of all its channels. With
+// a lock for each channel event 101 could overtake 100; a client would come
+// back after 101, and 100 would be lost in silence.
+//
+// Nothing under the lock waits, does I/O, or takes another lock.
+type hub struct {
+	// fixed
+	loops []*loop
+	start int64 // nothing was published before; the first position of this run
+	tag   int64 // the last three digits of all its ids
+	now   func() time.Time
+	epoch time.Time
+	head  atomic.Int64 // the last id given; written under mu
+
+	mu      sync.Mutex
+	journal journal
+}
+
+const (
+	idStep   = 1000
+	earliest = 1e15 // ids have 16 digits, even where a clock begins in 1970
+)
+
+// newHub makes a hub whose ids end with tag, 0 to 999.
+func newHub(limits JournalLimits, tag int64, now func() time.Time) *hub {
+	h := &hub{tag: tag, now: now, epoch: now(), journal: newJournal(limits)}
+	h.start = h.stamp(h.epoch)
+	h.head.Store(h.start)
+	return h
+}
+
+// stamp is the id that a clock's time gives.
+func (h *hub) stamp(t time.Time) int64 {
+	return max(t.UnixMicro(), earliest)/idStep*idStep + h.tag
+}
+
+// nextID numbers an event. h.mu is held.
+func (h *hub) nextID(now time.Time) int64 {
+	head := h.head.Load()
+	return max(head+idStep, h.stamp(now))
+}
+
+// known reports whether a position is one of this run's.
+func (h *hub) known(position int64) bool {
+	return position%idStep == h.tag && position >= h.start && position <= h.head.Load()
+}
+
+// publish numbers an event, puts it into the journal and hands it to the
+// loops. It waits for nobody. reached is how many members its channels have
+// here; a hold in two of them counts twice.
+func (h *hub) publish(e *event, channels []string) (id int64, reached int) {
+	now := h.now()
+	e.at = int64(now.Sub(h.epoch))
+	for more := true; more; {
+		h.mu.Lock()
+		more = h.evict(e.bytes, e.at)
+		h.mu.Unlock()
+	}
+	h.mu.Lock()
+	id = h.nextID(now)
+	e.setID(id)
+	e.rooms = e.first[:0]
+	for _, name := range channels {
+		e.rooms = append(e.rooms, h.room(name))
+	}
+	h.journal.add(e)
+	h.head.Store(id)
+	for i, l := range h.loops {
+		members := 0
+		for _, r := range e.rooms {
+			members += r.local[i].count
+		}
+		if members > 0 {
+			reached += members
+			l.push(item{event: e})
+		}
+	}
+	h.mu.Unlock()
+	h.wake()
+	return id, reached
+}
+
+// wake wakes the loops that have something in their inbox and sleep.
+func (h *hub) wake() {
+	for _, l := range h.loops {
+		if l.nudge.Load() && l.nudge.Swap(false) {
+			l.sockets.wake()
+		}
+	}
+}
+
+// join gives a hold its seats and tells its loop. From position on it gets
+// every event of its channels: what the journal has, then what comes. Where the
+// journal has not all of them it gets none of them, but is told of a gap, and
+// is fed from the head. Joining and the look at the journal are one step.
+func (h *hub) join(hd *hold, l *loop, channels []string, o *opening) {
+	h.mu.Lock()
+	o.gap = !h.known(o.from)
+	for _, name := range channels {
+		if r := h.sit(hd, l, name); o.from < r.floor {
+			o.gap = true
+		}
+	}
+	hd.cursor = o.from
+	if o.gap {
+		hd.cursor = h.head.Load()
+	}
+	l.push(item{hold: hd, opening: o})
+	h.mu.Unlock()
+	h.wake()
+}
+
+// sit gives a hold a seat in a channel's room. h.mu is held.
+func (h *hub) sit(hd *hold, l *loop, name string) *room {
+	r := h.room(name)
+	r.members++
+	r.local[l.index].count++
+	hd.sit(r)
+	return r
+}
+
+// subscribe gives a hold that has joined before seats in more channels, from a
+// position on. missed is what is to be given to it before anything else: what
+// the new channels had since then and it has passed, or what its own channels
+// have before the position. gap: not all of that is there any more. fits is
+// false where it would have too many.
+func (h *hub) subscribe(hd *hold, l *loop, names []string, position int64) (missed []*event, gap, fits bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	own := hd.seats()
+	for _, name := range names {
+		if hd.inChannel(name) {
+			continue
+		}
+		if hd.seats() == MaxChannels {
+			return missed, gap, false
+		}
+		r := h.sit(hd, l, name)
+		gap = gap || !h.known(position) || position < r.floor
+	}
+	for i := range hd.seats() {
+		r := hd.seatAt(i).room
+		from, to := position, hd.cursor
+		if i < own {
+			from, to = hd.cursor, position
+		}
+		for _, e := range r.ring[r.after(from):max(r.after(to), r.after(from))] {
+			if (i < own || !hd.has(e, own)) && !slices.Contains(missed, e) {
+				missed = append(missed, e)
+			}
+		}
+	}
+	slices.SortFunc(missed, func(a, b *event) int { return cmp.Compare(a.id, b.id) })
+	hd.cursor = max(hd.cursor, position)
+	return missed, gap, true
+}
+
+// leaveRoom lowers the count of a room that a hold has left alone.
+func (h *hub) leaveRoom(l *loop, r *room) {
+	now := int64(h.now().Sub(h.epoch))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.members--
+	r.local[l.index].count--
+	h.settle(r, now)
+}
+
+// leave lowers the counts of holds that their loop has taken out of its rooms.
+func (h *hub) leave(l *loop, left []*hold) {
+	now := int64(h.now().Sub(h.epoch))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, hd := range left {
+		for i := range hd.seats() {
+			r := hd.seatAt(i).room
+			r.members--
+			r.local[l.index].count--
+			h.settle(r, now)
+		}
+	}
+}
+
+// call has a loop run f between two events.
+func (h *hub) call(l *loop, f func()) {
+	h.mu.Lock()
+	l.push(item{call: f})
+	h.mu.Unlock()
+	h.wake()
+}
+
+// The bounds of one fetch.
+const (
+	fetchEvents = 32
+	fetchBytes  = 64 << 10
+)
+
+// fetch gives the next events of a hold that is catching up, oldest first. It
+// says lost where the journal has let some of them go since, and live where
+// there are no more: then the hold's cursor is the head, and from here on its
+// loop's inbox has all that comes.
+func (h *hub) fetch(hd *hold, into []*event) (events []*event, lost, live bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := hd.seats()
+	var places [MaxChannels]int
+	for i := range n {
+		r := hd.seatAt(i).room
+		if hd.cursor < r.floor {
+			return into, true, false
+		}
+		places[i] = r.after(hd.cursor)
+	}
+	for bytes := 0; len(into) < fetchEvents && bytes < fetchBytes; {
+		var next *event
+		for i := range n {
+			r := hd.seatAt(i).room
+			if places[i] < len(r.ring) && (next == nil || r.ring[places[i]].id < next.id) {
+				next = r.ring[places[i]]
+			}
+		}
+		if next == nil {
+			break
+		}
+		for i := range n {
+			r := hd.seatAt(i).room
+			if places[i] < len(r.ring) && r.ring[places[i]] == next {
+				places[i]++
+			}
+		}
+		into = append(into, next)
+		bytes += len(next.wire)
+	}
+	if len(into) == 0 {
+		hd.cursor = h.head.Load()
+		return into, false, true
+	}
+	return into, false, false
+}

@@ -1,0 +1,227 @@
+package holds
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"holdfast/internal/http1"
+)
+
+// inbound is one message of a socket's client that the app has not answered.
+type inbound struct {
+	opcode  opcode
+	payload []byte
+}
+
+// Inbound is a message of a held socket on its way to the app.
+type Inbound struct {
+	// Lane is the name of the lane that approved the socket, and Path where the
+	// message is POSTed.
+	Lane, Path string
+	// Fields are those of the handshake that go along, each line with its CRLF.
+	Fields []byte
+	// Channels are the socket's, as a header has them; Connection names it.
+	Channels, Connection string
+	// Binary: the message was one; otherwise Payload is UTF-8.
+	Binary  bool
+	Payload []byte
+}
+
+// Answer is what the app said to an inbound message.
+type Answer struct {
+	Status int
+	// Fields and Body are the answer's; they are the receiver's.
+	Fields []http1.Field
+	Body   []byte
+	// Position is where the events stood when the message was sent to the app.
+	Position int64
+}
+
+// The errors of a Forward, besides those of an exchange that the app may have
+// seen. ErrUnseen: the app has seen no byte of the message, which may be sent
+// again. ErrDown: nor will it, the app has been away for too long. ErrStopping:
+// nor will it, the process stops.
+var (
+	ErrUnseen   = errors.New("the app has not seen the message")
+	ErrDown     = errors.New("the app is down")
+	ErrStopping = errors.New("the process stops")
+)
+
+// Forward sends an inbound message to the app through a lane and reads the
+// answer whole. It waits for its turn in the lane's queue.
+type Forward func(ctx context.Context, message *Inbound) (Answer, error)
+
+// The results of inbound messages: a closed list, for metrics.
+const (
+	inboundOK       = iota // the app answered 2xx or 3xx
+	inboundFailed          // the app answered, or was cut, after it had seen the message
+	inboundOverload        // the app did not get it: it was down, or the process stopped
+	inboundResults
+)
+
+var inboundWords = [inboundResults]string{"ok", "failed", "overload"}
+
+// take1 takes a message in, behind those that the app has not answered yet.
+func (l *loop) take1(h *hold, m message) {
+	s := h.socket
+	s.inbound = append(s.inbound, inbound{m.opcode, m.payload})
+	s.pending += len(m.payload) + messageOverhead
+	if !s.delivering {
+		l.deliverNext(h)
+	}
+}
+
+// messageOverhead is what a message counts for beside its payload, so that
+// empty ones are bounded too.
+const messageOverhead = 64
+
+// deliverNext sends the first message to the app, in a goroutine that ends
+// with the app's answer: a socket has one only while it has messages.
+func (l *loop) deliverNext(h *hold) {
+	s := h.socket
+	s.delivering = true
+	m := &Inbound{Lane: s.lane, Path: s.path, Fields: s.fields, Connection: l.connection(h),
+		Channels: EncodeChannels(h.channels()), Binary: s.inbound[0].opcode == opBinary, Payload: s.inbound[0].payload}
+	go l.forward(h, m)
+}
+
+// unseenPause is between two tries of a message that the app has not seen.
+const unseenPause = 50 * time.Millisecond
+
+// forward sends a message until the app has seen it, or never will.
+func (l *loop) forward(h *hold, m *Inbound) {
+	forward := l.limits.Load().Forward
+	answer, err := forward(l.home.ctx, m)
+	for errors.Is(err, ErrUnseen) {
+		<-time.After(unseenPause)
+		answer, err = forward(l.home.ctx, m)
+	}
+	l.hub.call(l, func() { l.answered(h, answer, err) })
+}
+
+// answered goes on after the app's answer to a socket's first message.
+func (l *loop) answered(h *hold, a Answer, err error) {
+	s := h.socket
+	s.delivering = false
+	s.pending -= len(s.inbound[0].payload) + messageOverhead
+	s.inbound[0] = inbound{}
+	s.inbound = s.inbound[1:]
+	switch {
+	case errors.Is(err, ErrDown), errors.Is(err, ErrStopping):
+		l.overload(h, err)
+		return
+	case err != nil:
+		l.counts.inbound[inboundFailed].Add(1)
+		l.home.log.Warn("an inbound message has no answer of the app", zap.String("hold", l.connection(h)), zap.Error(err))
+	case a.Status >= 400:
+		l.counts.inbound[inboundFailed].Add(1)
+		l.home.log.Warn("the app answered an inbound message with an error", zap.String("hold", l.connection(h)), zap.Int("status", a.Status))
+	default:
+		l.counts.inbound[inboundOK].Add(1)
+		if h.state < leaving {
+			l.obey(h, a)
+		}
+	}
+	if len(s.inbound) > 0 {
+		l.deliverNext(h)
+	} else {
+		s.inbound = nil
+		l.orphanDone(s)
+	}
+	if s.choked && s.pending < pendingBytes/2 {
+		s.choked = false
+		l.readable(h)
+	}
+}
+
+// overload drops a socket's messages, which the app will not get, and says so.
+func (l *loop) overload(h *hold, err error) {
+	s := h.socket
+	l.counts.inbound[inboundOverload].Add(uint64(1 + len(s.inbound)))
+	s.inbound, s.pending = nil, 0
+	end := EndOverload
+	if errors.Is(err, ErrStopping) {
+		end = EndDraining
+	}
+	l.orphanDone(s)
+	l.end(h, end)
+}
+
+// orphanDone counts a socket that is no more, now that its messages are not either.
+func (l *loop) orphanDone(s *socket) {
+	if s.gone {
+		l.orphans--
+		l.left()
+	}
+}
+
+// obey does what the app's answer to a message says.
+func (l *loop) obey(h *hold, a Answer) {
+	reply := ParseReply(a.Fields)
+	if reply.BadChannels > 0 {
+		l.home.log.Warn("channel names that are none were left out", zap.String("hold", l.connection(h)), zap.Int("names", reply.BadChannels))
+	}
+	if reply.Opcode != 0 {
+		l.sendBounded(h, appendFrame(nil, opcode(reply.Opcode), a.Body))
+	}
+	if len(reply.Unsubscribe) > 0 && h.state < leaving {
+		l.unsubscribe(h, reply.Unsubscribe)
+	}
+	if len(reply.Subscribe) > 0 && h.state < leaving {
+		l.subscribe(h, reply.Subscribe, a.Position)
+	}
+	if reply.Close != 0 {
+		l.endSocket(h, EndPublished, uint16(reply.Close), reply.CloseReason)
+	}
+}
+
+// subscribe has a socket join more channels, at a position.
+func (l *loop) subscribe(h *hold, names []string, position int64) {
+	before := h.seats()
+	missed, gap, fits := l.hub.subscribe(h, l, names, position)
+	if !fits {
+		l.home.log.Warn("a socket would be in more than 64 channels, it joins no more", zap.String("hold", l.connection(h)))
+	}
+	for i := before; i < h.seats(); i++ {
+		l.enter(h, h.seatAt(i))
+	}
+	switch {
+	case gap && !h.socket.envelope: // it cannot be told
+		l.end(h, EndSlow)
+		return
+	case gap:
+		l.counts.gaps.Add(1)
+		o := opening{last: position}
+		l.send(h, appendFrame(nil, opText, o.appendGap(nil, h.cursor)))
+	}
+	for _, e := range missed {
+		if h.state >= leaving {
+			return
+		}
+		l.offered++
+		l.sendBounded(h, e.bytesFor(h))
+	}
+	if h.state == live {
+		h.state = catching
+		l.enqueue(h)
+	}
+}
+
+// unsubscribe has a socket leave channels.
+func (l *loop) unsubscribe(h *hold, names []string) {
+	for _, name := range names {
+		for i := range h.seats() {
+			s := h.seatAt(i)
+			if s.room.name != name {
+				continue
+			}
+			l.leave(h, s)
+			l.hub.leaveRoom(l, s.room)
+			h.vacate(i)
+			break
+		}
+	}
+}
