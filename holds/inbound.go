@@ -64,8 +64,8 @@ const (
 
 var inboundWords = [inboundResults]string{"ok", "failed", "overload"}
 
-// take1 takes a message in, behind those that the app has not answered yet.
-func (l *loop) take1(h *hold, m message) {
+// takeMessage takes a message in, behind those that the app has not answered yet.
+func (l *loop) takeMessage(h *hold, m message) {
 	s := h.socket
 	s.inbound = append(s.inbound, inbound{m.opcode, m.payload})
 	s.pending += len(m.payload) + messageOverhead

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // loop serves a part of the holds. One goroutine runs it, takes turns, and
@@ -145,7 +147,7 @@ func (l *loop) take() {
 	l.taken, l.inbox = l.inbox, l.taken[:0]
 	l.events, l.bytes = 0, 0
 	overflow := l.overflow
-	l.overflow = false
+	l.overflow, l.asleep = false, false
 	l.seen = l.hub.head.Load()
 	l.hub.mu.Unlock()
 	l.next = 0
@@ -635,6 +637,9 @@ func (l *loop) drain() {
 // stop cuts what is left; the loop takes no turn after this one.
 func (l *loop) stop() {
 	l.stopped = true
+	if cut := len(l.table) - len(l.vacant); cut > 0 {
+		l.home.log.Warn("holds were cut, their clients did not take the end in time", zap.Int("holds", cut))
+	}
 	for _, h := range l.table {
 		if h == nil {
 			continue

@@ -129,7 +129,7 @@ func (l *loop) receive(h *hold, in []byte) {
 			if !m.owned {
 				m.payload = bytes.Clone(m.payload)
 			}
-			l.take1(h, m)
+			l.takeMessage(h, m)
 		}
 		if m.opcode == 0 {
 			return
@@ -255,6 +255,7 @@ func (o *opening) appendGap(dst []byte, position int64) []byte {
 // for the client's, for a while.
 func (l *loop) part(h *hold) {
 	l.sockets.shut(h)
+	h.socket.choked = false // what comes now is thrown away
 	l.parting = append(l.parting, parting{h.slot, h.generation, l.hub.now().Add(partingTime)})
 	l.readable(h)
 }

@@ -183,7 +183,9 @@ func (c *clientConn) openHold(spec holds.Spec) (keep bool, err error) {
 		spec.KeepAlive, spec.HTTP10 = c.keepAlive(), c.req.minor == 0
 	}
 	spec.Last = c.lastEventID()
-	spec.Early = bytes.Clone(c.buf[c.r:c.w])
+	if spec.Kind != holds.ModeStream {
+		spec.Early = bytes.Clone(c.buf[c.r:c.w])
+	}
 	c.server.watch.forget(c)
 	if err := c.site.cfg.Holds.Open(c.Conn, spec); err != nil {
 		c.ticket = c.server.watch.add(c)

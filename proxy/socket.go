@@ -85,7 +85,7 @@ func (c *clientConn) handshakeKey() (key []byte, err error) {
 func handshakeFault(err error) *fault {
 	switch {
 	case errors.Is(err, holds.ErrVersion):
-		return &fault{reason: reasonUpgradeRequired, text: err.Error(), fields: []string{"Sec-WebSocket-Version", "13"}}
+		return &fault{reason: reasonUpgradeRequired, text: err.Error(), fields: []string{"Sec-WebSocket-Version", "13", "Upgrade", "websocket", "Connection", "Upgrade"}}
 	case errors.Is(err, holds.ErrKey):
 		return &fault{reason: reasonBadRequest, text: err.Error()}
 	}

@@ -202,11 +202,11 @@ func TestHold_ClientsThatComeAndGoMissNothingThroughReloadsAndRestartsOfTheApp(t
 	t.Parallel()
 	const last = 4000
 	s := startHolds(t, flaskThreads, holdsLanes+"holds: {journal: {events: 10000}}\n")
-	start := follow(t, s.addr, "/events?channel=count").id // a page's position, from which all go on
+	from := follow(t, s.addr, "/events?channel=count").id // a page's position, from which all go on
 	var clients sync.WaitGroup
 	for i := range 8 {
 		clients.Go(func() {
-			if err := comeAndGo(s.addr, "/events?channel=count&lastEventId="+start, last); err != nil {
+			if err := comeAndGo(s.addr, "/events?channel=count&lastEventId="+from, last); err != nil {
 				t.Errorf("client %d: %v", i, err)
 			}
 		})
@@ -217,7 +217,7 @@ func TestHold_ClientsThatComeAndGoMissNothingThroughReloadsAndRestartsOfTheApp(t
 		publishTo(t, s.publish, "count", strconv.Itoa(n))
 		switch n % 500 {
 		case 100:
-			s.change(holdsLanes+"holds: {journal: {events: %[2]d}}\n", s.app.app, &app{addr: strconv.Itoa(10000 + n)})
+			s.change(holdsLanes+"holds: {journal: {events: "+strconv.Itoa(10000+n)+"}}\n", s.app.app)
 		case 300:
 			s.app.kill()
 		case 350:
