@@ -50,8 +50,12 @@ const (
 // seat is a hold's membership of a room.
 type seat struct {
 	room *room
+	from int64 // nothing of the room up to here is the hold's, if its cursor is before
 	at   int32 // its place among the loop's holds of the room
 }
+
+// start is from where a hold is fed of the seat's room.
+func (h *hold) start(s *seat) int64 { return max(h.cursor, s.from) }
 
 func (h *hold) seats() int {
 	switch {
@@ -64,7 +68,7 @@ func (h *hold) seats() int {
 }
 
 // sit adds a seat in a room.
-func (h *hold) sit(r *room) {
+func (h *hold) sit(r *room) *seat {
 	switch {
 	case h.seat.room == nil:
 		h.seat.room = r
@@ -73,6 +77,7 @@ func (h *hold) sit(r *room) {
 	default:
 		*h.more = append(*h.more, seat{room: r})
 	}
+	return h.seatAt(h.seats() - 1)
 }
 
 // vacate takes a seat away.

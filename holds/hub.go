@@ -110,7 +110,7 @@ func (h *hub) join(hd *hold, l *loop, channels []string, o *opening) {
 	h.mu.Lock()
 	o.gap = !h.known(o.from)
 	for _, name := range channels {
-		if r := h.sit(hd, l, name); o.from < r.floor {
+		if s := h.sit(hd, l, name); o.from < s.room.floor {
 			o.gap = true
 		}
 	}
@@ -124,48 +124,42 @@ func (h *hub) join(hd *hold, l *loop, channels []string, o *opening) {
 }
 
 // sit gives a hold a seat in a channel's room. h.mu is held.
-func (h *hub) sit(hd *hold, l *loop, name string) *room {
+func (h *hub) sit(hd *hold, l *loop, name string) *seat {
 	r := h.room(name)
 	r.members++
 	r.local[l.index].count++
-	hd.sit(r)
-	return r
+	return hd.sit(r)
 }
 
-// subscribe gives a hold that has joined before seats in more channels, from a
-// position on. missed is what is to be given to it before anything else: what
-// the new channels had since then and it has passed, or what its own channels
-// have before the position. gap: not all of that is there any more. fits is
-// false where it would have too many.
-func (h *hub) subscribe(hd *hold, l *loop, names []string, position int64) (missed []*event, gap, fits bool) {
+// subscribe gives a hold that has joined before seats in more channels, each
+// of which it is not in, from a position on. missed is what they had since then
+// and the hold's cursor has passed; what comes after its cursor is for fetch.
+// gap: not all of that is there any more; then none of it is given, and the
+// seats are from the head.
+func (h *hub) subscribe(hd *hold, l *loop, names []string, position int64) (missed []*event, gap bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	own := hd.seats()
+	gap = !h.known(position)
 	for _, name := range names {
-		if hd.inChannel(name) {
+		s := h.sit(hd, l, name)
+		s.from = position
+		gap = gap || position < s.room.floor
+	}
+	for i := own; i < hd.seats(); i++ {
+		s := hd.seatAt(i)
+		if gap {
+			s.from = h.head.Load()
 			continue
 		}
-		if hd.seats() == MaxChannels {
-			return missed, gap, false
-		}
-		r := h.sit(hd, l, name)
-		gap = gap || !h.known(position) || position < r.floor
-	}
-	for i := range hd.seats() {
-		r := hd.seatAt(i).room
-		from, to := position, hd.cursor
-		if i < own {
-			from, to = hd.cursor, position
-		}
-		for _, e := range r.ring[r.after(from):max(r.after(to), r.after(from))] {
-			if (i < own || !hd.has(e, own)) && !slices.Contains(missed, e) {
+		for _, e := range s.room.ring[s.room.after(position):] {
+			if e.id <= hd.cursor && !hd.has(e, own) && !slices.Contains(missed, e) {
 				missed = append(missed, e)
 			}
 		}
 	}
 	slices.SortFunc(missed, func(a, b *event) int { return cmp.Compare(a.id, b.id) })
-	hd.cursor = max(hd.cursor, position)
-	return missed, gap, true
+	return missed, gap
 }
 
 // leaveRoom lowers the count of a room that a hold has left alone.
@@ -217,11 +211,11 @@ func (h *hub) fetch(hd *hold, into []*event) (events []*event, lost, live bool) 
 	n := hd.seats()
 	var places [MaxChannels]int
 	for i := range n {
-		r := hd.seatAt(i).room
-		if hd.cursor < r.floor {
+		s := hd.seatAt(i)
+		if hd.start(s) < s.room.floor {
 			return into, true, false
 		}
-		places[i] = r.after(hd.cursor)
+		places[i] = s.room.after(hd.start(s))
 	}
 	for bytes := 0; len(into) < fetchEvents && bytes < fetchBytes; {
 		var next *event

@@ -3,6 +3,7 @@ package holds
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -95,7 +96,7 @@ const unseenPause = 50 * time.Millisecond
 func (l *loop) forward(h *hold, m *Inbound) {
 	forward := l.limits.Load().Forward
 	answer, err := forward(l.home.ctx, m)
-	for errors.Is(err, ErrUnseen) {
+	for errors.Is(err, ErrUnseen) && l.home.ctx.Err() == nil {
 		<-time.After(unseenPause)
 		answer, err = forward(l.home.ctx, m)
 	}
@@ -110,7 +111,7 @@ func (l *loop) answered(h *hold, a Answer, err error) {
 	s.inbound[0] = inbound{}
 	s.inbound = s.inbound[1:]
 	switch {
-	case errors.Is(err, ErrDown), errors.Is(err, ErrStopping):
+	case errors.Is(err, ErrDown), errors.Is(err, ErrStopping), errors.Is(err, ErrUnseen):
 		l.overload(h, err)
 		return
 	case err != nil:
@@ -153,7 +154,7 @@ func (l *loop) overload(h *hold, err error) {
 // orphanDone counts a socket that is no more, now that its messages are not either.
 func (l *loop) orphanDone(s *socket) {
 	if s.gone {
-		l.orphans--
+		delete(l.orphans, s)
 		l.left()
 	}
 }
@@ -167,42 +168,52 @@ func (l *loop) obey(h *hold, a Answer) {
 	if reply.Opcode != 0 {
 		l.sendBounded(h, appendFrame(nil, opcode(reply.Opcode), a.Body))
 	}
-	if len(reply.Unsubscribe) > 0 && h.state < leaving {
-		l.unsubscribe(h, reply.Unsubscribe)
-	}
-	if len(reply.Subscribe) > 0 && h.state < leaving {
-		l.subscribe(h, reply.Subscribe, a.Position)
+	if h.state < leaving {
+		l.resubscribe(h, &reply, a.Position)
 	}
 	if reply.Close != 0 {
 		l.endSocket(h, EndPublished, uint16(reply.Close), reply.CloseReason)
 	}
 }
 
-// subscribe has a socket join more channels, at a position.
+// resubscribe has a socket leave channels and join others, at a position.
+// What it joins is looked at while it is still in what it leaves: of an event
+// that both have it is known then whether it had it.
+func (l *loop) resubscribe(h *hold, reply *Reply, position int64) {
+	leaves := slices.DeleteFunc(reply.Unsubscribe, func(name string) bool {
+		return !h.inChannel(name) || slices.Contains(reply.Subscribe, name)
+	})
+	joins := slices.DeleteFunc(reply.Subscribe, h.inChannel)
+	if h.seats()-len(leaves)+len(joins) > MaxChannels {
+		l.home.log.Warn("a socket would be in more than 64 channels, it joins none of these", zap.String("hold", l.connection(h)), zap.Int("channels", len(joins)))
+		joins = nil
+	}
+	if len(joins) > 0 {
+		l.subscribe(h, joins, position)
+	}
+	l.unsubscribe(h, leaves)
+}
+
+// subscribe has a socket join channels that it is not in, at a position. It is
+// fed from the journal again then, which has what its inbox has not.
 func (l *loop) subscribe(h *hold, names []string, position int64) {
 	before := h.seats()
-	missed, gap, fits := l.hub.subscribe(h, l, names, position)
-	if !fits {
-		l.home.log.Warn("a socket would be in more than 64 channels, it joins no more", zap.String("hold", l.connection(h)))
-	}
+	missed, gap := l.hub.subscribe(h, l, names, position)
 	for i := before; i < h.seats(); i++ {
 		l.enter(h, h.seatAt(i))
 	}
-	switch {
-	case gap && !h.socket.envelope: // it cannot be told
+	if gap && !h.socket.envelope { // it cannot be told
 		l.end(h, EndSlow)
 		return
-	case gap:
+	}
+	if gap {
 		l.counts.gaps.Add(1)
 		o := opening{last: position}
-		l.send(h, appendFrame(nil, opText, o.appendGap(nil, h.cursor)))
+		l.send(h, appendFrame(nil, opText, o.appendGap(nil, h.seatAt(before).from)))
 	}
 	for _, e := range missed {
-		if h.state >= leaving {
-			return
-		}
 		l.offered++
-		l.sendBounded(h, e.bytesFor(h))
+		l.send(h, e.bytesFor(h))
 	}
 	if h.state == live {
 		h.state = catching

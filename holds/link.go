@@ -31,7 +31,8 @@ type link struct {
 	early []byte // what a long poll's client has sent
 	ended chan struct{}
 
-	left atomic.Int64 // bytes of the write under way that the client has not taken
+	left    atomic.Int64 // bytes of the write under way that the client has not taken
+	lingers atomic.Bool  // set by the goroutine that reads a stream, at its end, and by part: the second to do so closes the connection
 }
 
 // linkPiece is how much is written at once, so that it is seen to go on.
@@ -39,6 +40,7 @@ const linkPiece = 16 << 10
 
 // newLink makes the link of a hold's connection.
 func newLink(l *loop, conn net.Conn) *link {
+	conn.SetDeadline(time.Time{})
 	return &link{conn: conn, loop: l, more: make(chan struct{}, 1)}
 }
 
@@ -63,6 +65,10 @@ func (k *link) readStream(h *hold) {
 		if _, err := k.conn.Read(scratch[:]); err != nil {
 			break
 		}
+	}
+	if k.lingers.Swap(true) {
+		k.conn.Close()
+		return
 	}
 	k.loop.hub.call(k.loop, func() { k.loop.hangUp(h) })
 }
@@ -156,9 +162,11 @@ func (k *link) written(h *hold, err error) {
 	k.busy = false
 	switch {
 	case k.parted:
-		k.conn.Close()
+		k.part(h)
 	case k.shutAt:
 		k.shut()
+	case h.poll != nil && h.state == ending && h.outbox == nil:
+		k.loop.giveBack(h)
 	case err != nil && !errors.Is(err, net.ErrClosed):
 		k.loop.hangUp(h)
 	default:
@@ -176,15 +184,33 @@ func (k *link) shut() {
 }
 
 // close closes the connection, when what was written is out.
-func (k *link) close(reset bool, within time.Duration) {
+func (k *link) close(h *hold, reset bool, within time.Duration) {
 	close(k.more)
 	if tcp, ok := k.conn.(*net.TCPConn); ok && reset {
 		tcp.SetLinger(0)
 	}
-	if k.busy && !reset {
+	if k.busy && !reset && !k.loop.stopped { // a loop that is stopped never hears of its end
 		k.parted = true
 		k.conn.SetWriteDeadline(time.Now().Add(within))
 		return
 	}
-	k.conn.Close()
+	if reset || k.loop.stopped {
+		k.conn.Close()
+	} else {
+		k.part(h)
+	}
+}
+
+// part closes the connection. What a stream's client has sent is read first, or
+// the close would be a reset, which can eat the last bytes on their way.
+func (k *link) part(h *hold) {
+	half, ok := k.conn.(interface{ CloseWrite() error })
+	if h.kind != ModeStream || !ok || half.CloseWrite() != nil {
+		k.conn.Close()
+		return
+	}
+	k.conn.SetReadDeadline(time.Now().Add(partingTime))
+	if k.lingers.Swap(true) { // nobody reads any more
+		k.conn.Close()
+	}
 }

@@ -54,9 +54,12 @@ func (l *loop) answerNothing(h *hold, gap bool) []byte {
 	return h.poll.appendAnswer(nil, h.poll.bodyFields, h.poll.body, h.cursor, gap)
 }
 
-// giveBack makes a held connection one of HTTP again.
+// giveBack makes a held connection one of HTTP again, once the answer is out.
 func (l *loop) giveBack(h *hold) {
 	p := h.poll
+	if h.link != nil && h.link.busy {
+		return // it is called again
+	}
 	giveBack := l.limits.Load().Return
 	if !p.keep || giveBack == nil {
 		l.close(h, false)

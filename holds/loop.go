@@ -47,7 +47,7 @@ type loop struct {
 	unread      []*hold // sockets that have more to read
 	parting     []parting
 	alarms      alarms
-	orphans     int // sockets that are closed, and whose messages are not delivered yet
+	orphans     map[*socket]struct{} // that are closed, and whose messages are not delivered yet
 
 	agedAt    time.Time // when the holds' ages were looked at
 	scan      int       // how far the present look at the holds has come
@@ -61,7 +61,7 @@ type loop struct {
 
 func newLoop(h *hub, index int, home *home) *loop {
 	return &loop{hub: h, index: index, home: home, limits: &home.limits, counts: &home.counts, pace: usualPace,
-		clock: h.now(), scanFrom: h.now(), scratch: make([]byte, readBytes)}
+		clock: h.now(), scanFrom: h.now(), scratch: make([]byte, readBytes), orphans: make(map[*socket]struct{})}
 }
 
 // item is one entry of an inbox: an event, a join, or something to run.
@@ -520,10 +520,13 @@ func (l *loop) end(h *hold, reason End) {
 	if h.state >= leaving {
 		return
 	}
-	if !reason.gone() && h.state == live {
+	if !reason.gone() && h.state == live && (h.poll == nil || h.poll.answer == nil) {
 		l.owed(h, l.hub.head.Load()+1)
 	}
-	if h.state >= leaving { // what it was owed was too much
+	for reason == EndPublished && h.state == catching && h.outbox == nil { // what was published before the end
+		l.feed(h)
+	}
+	if h.state >= leaving { // what it was owed was too much, or an answer
 		return
 	}
 	h.state = leaving
@@ -548,7 +551,7 @@ func (l *loop) bury() {
 	for _, e := range ended {
 		l.counts.end(e.hold.kind, e.reason)
 		l.home.tellEnd(l, e.hold, e.reason)
-		if e.reason.gone() {
+		if e.reason.gone() && (e.hold.socket == nil || e.hold.socket.echo == nil) {
 			l.close(e.hold, e.reason.reset())
 			continue
 		}
@@ -581,10 +584,10 @@ func (l *loop) depart(h *hold) {
 
 // finish goes on after a hold's last bytes.
 func (l *loop) finish(h *hold) {
-	switch h.kind {
-	case ModeWebSocket:
+	switch {
+	case h.socket != nil && h.socket.echo == nil:
 		l.part(h)
-	case ModeResponse:
+	case h.poll != nil:
 		l.giveBack(h)
 	default:
 		l.close(h, false)
@@ -600,7 +603,7 @@ func (l *loop) close(h *hold, reset bool) {
 	l.sockets.close(h, reset)
 	if h.socket != nil && h.socket.delivering { // what it sent before still goes to the app
 		h.socket.gone = true
-		l.orphans++
+		l.orphans[h.socket] = struct{}{}
 		return
 	}
 	l.left()
@@ -656,8 +659,14 @@ func (l *loop) stop() {
 			l.close(h, true)
 		}
 	}
-	for range l.orphans {
+	messages := 0
+	for s := range l.orphans {
+		messages += len(s.inbound)
 		l.left()
+	}
+	if messages > 0 {
+		l.counts.inbound[inboundOverload].Add(uint64(messages))
+		l.home.log.Warn("messages of sockets were cut, the app did not take them in time", zap.Int("messages", messages))
 	}
 }
 
@@ -775,7 +784,7 @@ func (l *loop) lookAt(h *hold, beat, current bool) {
 }
 
 // ageLooks is how often in MaxAge the holds' ages are looked at.
-const ageLooks = 16
+const ageLooks = 32
 
 // expire ends the holds that are old enough: each in the last quarter of the
 // bound, at a time of its own.
@@ -784,7 +793,7 @@ func (l *loop) expire(now time.Time, bound time.Duration) {
 		if h == nil || h.state >= leaving || h.poll != nil {
 			continue
 		}
-		early := bound / 4 * time.Duration(h.slot*2654435761>>24) / 256 // a hash's upper byte
+		early := bound/ageLooks + bound*7/32*time.Duration(h.slot*2654435761>>24)/256 // a hash's upper byte
 		if now.Sub(l.clock)-time.Duration(h.born)*time.Second >= bound-early {
 			l.end(h, EndExpired)
 		}

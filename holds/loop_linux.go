@@ -308,7 +308,7 @@ func (p *epoll) unacknowledged(h *hold) int {
 // clean close a reset, which can eat the last bytes on their way: they are read.
 func (p *epoll) close(h *hold, reset bool) {
 	if h.link != nil {
-		h.link.close(reset, p.loop.limits.Load().WriteStall)
+		h.link.close(h, reset, p.loop.limits.Load().WriteStall)
 		return
 	}
 	fd := int(h.descriptor)

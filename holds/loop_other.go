@@ -79,5 +79,5 @@ func (g *goroutines) release(h *hold) (net.Conn, []byte, error) { return h.link.
 func (g *goroutines) unacknowledged(h *hold) int { return int(h.link.left.Load()) }
 
 func (g *goroutines) close(h *hold, reset bool) {
-	h.link.close(reset, g.loop.limits.Load().WriteStall)
+	h.link.close(h, reset, g.loop.limits.Load().WriteStall)
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -35,6 +34,22 @@ type station struct {
 	t        testing.TB
 	listener net.Listener
 	coming   sync.Mutex // a dial and its accept belong together
+	wraps    bool       // connections come to Open as another type
+}
+
+// wrapped is a connection of another type, like one with TLS: no descriptor
+// can be taken out of it.
+type wrapped struct{ net.Conn }
+
+// stations are ways to come to a hold.
+var stations = map[string]func(testing.TB, Config) *station{
+	"tcp":  startStation,
+	"unix": startUnixStation,
+	"wrapped": func(t testing.TB, cfg Config) *station {
+		s := startStation(t, cfg)
+		s.wraps = true
+		return s
+	},
 }
 
 // startStation holds clients over TCP until the test ends.
@@ -108,12 +123,15 @@ func (s *station) visit(spec Spec, shape ...func(client, server net.Conn)) (*str
 	if spec.Chunked {
 		spec.Head = []byte(chunkedHead)
 	}
+	if s.wraps {
+		server = wrapped{server}
+	}
 	if err := s.Open(server, spec); err != nil {
 		client.Close()
 		server.Close()
 		return nil, err
 	}
-	return &streamClient{t: s.t, conn: client}, nil
+	return newStreamClient(s.t, client), nil
 }
 
 // open is visit for the test's goroutine; the test closes the client.
@@ -151,13 +169,43 @@ func (s *station) untilEnded(n uint64, reason End) {
 	s.until("holds ended, "+reason.String(), func() bool { return s.Snapshot().Ended[ModeStream][reason.String()] >= n })
 }
 
+// handled waits until the loops have taken what was published before.
+func (s *station) handled() {
+	for _, l := range s.hub.loops {
+		s.ask(l, func() {})
+	}
+}
+
+// untilLive waits until n holds are live: they have what the journal had.
+func (s *station) untilLive(n int) {
+	s.t.Helper()
+	s.until("holds are live", func() bool {
+		alive := 0
+		for _, l := range s.hub.loops {
+			s.ask(l, func() {
+				for _, h := range l.table {
+					if h != nil && h.state == live {
+						alive++
+					}
+				}
+			})
+		}
+		return alive == n
+	})
+}
+
 // streamClient is a client of an event stream.
 type streamClient struct {
 	t      testing.TB
 	conn   net.Conn
+	in     io.Reader // the connection, or as much of it as is to be read
 	body   io.Reader // what comes behind the head, without its chunks
 	stream streamReader
 	blocks []streamEvent // read, and not yet asked for
+}
+
+func newStreamClient(t testing.TB, conn net.Conn) *streamClient {
+	return &streamClient{t: t, conn: conn, in: conn}
 }
 
 // block reads the next block of the stream. io.EOF is a clean end: with the
@@ -166,7 +214,7 @@ func (c *streamClient) block() (streamEvent, error) {
 	var scratch [4 << 10]byte
 	for len(c.blocks) == 0 {
 		if c.body == nil {
-			res, err := http.ReadResponse(bufio.NewReader(c.conn), nil)
+			res, err := http.ReadResponse(bufio.NewReader(c.in), nil)
 			if err != nil {
 				return streamEvent{}, err
 			}
@@ -336,7 +384,7 @@ func idAt(ids []int64, i int) string {
 	return strings.TrimSpace(b.String())
 }
 
-// needDescriptors skips a test for which too few files may be open, or in a short run.
+// needDescriptors skips a test for which too few files may be open.
 func needDescriptors(t testing.TB, n int) {
 	t.Helper()
 	if most := descriptors(t); most < n {
@@ -353,9 +401,70 @@ func descriptors(t testing.TB) int {
 	return int(min(limit.Cur, 1<<20))
 }
 
-// raced reports whether the race detector is on: it multiplies what a delivery
-// costs, and tests that are about numbers of holds take fewer.
-func raced() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+// stage is a hub and one loop over pipes, whose turns the test takes, and a
+// clock that stands until the test moves it.
+type stage struct {
+	clock fakeClock
+	hub   *hub
+	loop  *loop
 }
+
+func newStage(cfg Config) *stage {
+	s := &stage{clock: fakeClock{time.UnixMicro(1_760_000_000_000_000)}}
+	s.hub = newHub(cfg.withDefaults().Journal, 7, s.clock.now)
+	s.loop = testLoops(s.hub, 1, cfg)[0]
+	return s
+}
+
+// open has a hold join, fed from the head, whose client has room for so many
+// bytes until it reads; below 0: any number.
+func (s *stage) open(room int, channels ...string) (*hold, *pipe) {
+	return s.openFrom(room, &opening{numbered: true, from: s.hub.head.Load(), last: s.hub.head.Load()}, channels...)
+}
+
+func (s *stage) openFrom(room int, o *opening, channels ...string) (*hold, *pipe) {
+	h, p := &hold{kind: ModeStream, descriptor: -1}, &pipe{room: room}
+	s.loop.sockets.(*pipes).of[h] = p
+	s.hub.join(h, s.loop, channels, o)
+	return h, p
+}
+
+// publish publishes text and gives its id.
+func (s *stage) publish(data string, channels ...string) int64 {
+	p := text(data, channels...)
+	id, _ := s.hub.publish(encode(&p), channels)
+	return id
+}
+
+// rest takes turns until there is nothing to do.
+func (s *stage) rest() {
+	for s.loop.turn() || !s.loop.sleep() {
+	}
+}
+
+// pass lets time pass, in steps at whose ends the loop ticks.
+func (s *stage) pass(d, step time.Duration) {
+	for ; d > 0; d -= step {
+		s.clock.at = s.clock.at.Add(step)
+		s.loop.tick(s.clock.at)
+		s.rest()
+	}
+}
+
+// take has a client take up to n bytes of what it was sent, and tells the
+// loop of the room.
+func (s *stage) take(h *hold, n int) string {
+	p := s.loop.sockets.(*pipes).of[h]
+	n = min(n, len(p.bytes))
+	taken := string(p.bytes[:n])
+	p.bytes = p.bytes[n:]
+	if p.full && n > 0 && !p.closed {
+		p.full = false
+		s.loop.writable(h)
+		s.loop.bury()
+	}
+	return taken
+}
+
+// ended is how many holds ended for a reason.
+func (s *stage) ended(reason End) uint64 { return s.loop.counts.ended[ModeStream][reason].Load() }

@@ -26,6 +26,7 @@ type socket struct {
 	queued     bool // in the loop's list of sockets that have more to read
 	code       uint16
 	reason     string    // … of the close frame that is to be sent
+	echo       []byte    // … that answers the client's
 	inbound    []inbound // messages that the app has not answered yet; the first is under way
 	pending    int       // bytes of them
 	delivering bool
@@ -143,7 +144,7 @@ func (l *loop) closeHeard(h *hold, code uint16) {
 		l.hangUp(h)
 		return
 	}
-	l.send(h, appendFrame(nil, opClose, closePayload(code, "")))
+	h.socket.echo = appendFrame(nil, opClose, closePayload(code, ""))
 	l.end(h, EndClient)
 }
 
@@ -166,6 +167,9 @@ func (l *loop) endSocket(h *hold, end End, code uint16, reason string) {
 
 // farewellFrame is the close frame of a socket that has ended.
 func (s *socket) farewellFrame(end End) []byte {
+	if s.echo != nil {
+		return s.echo
+	}
 	code, reason := s.code, s.reason
 	if code == 0 {
 		code = end.closeCode()

@@ -75,6 +75,9 @@ func (ex *Exchange) send() error {
 	for fresh := 0; ; {
 		conn, err := ex.slot.connect(ex.request.Again)
 		if err == nil {
+			if ex.request.Stamp != nil {
+				ex.request.Stamp.Stamp(ex.request.Head)
+			}
 			if err = conn.Send(ex.request.Head, ex.request.Body, ex.request.More); err == nil {
 				ex.sentAt = time.Now()
 				return nil

@@ -122,6 +122,9 @@ type Request struct {
 	// Done is called once, when nothing of the request is needed any more;
 	// nil: nobody asks.
 	Done func()
+	// Stamp, unless it is nil, is given the head each time it is sent, right
+	// before: what depends on that moment is written into it then.
+	Stamp Stamper
 	// Upgrade: the request asks to switch protocols, and the lane tunnels.
 	Upgrade bool
 	// ToHEAD: the method is HEAD, the answer has no body.
@@ -130,6 +133,9 @@ type Request struct {
 	// if the upstream closed without a byte of answer.
 	Again bool
 }
+
+// Stamper writes into a request's head what is known only when it is sent.
+type Stamper interface{ Stamp(head []byte) }
 
 // Do sends a request and gives the exchange, which owns the slot from then
 // on; close it. Where the target cannot be reached, nothing was sent: Do

@@ -45,7 +45,7 @@ func (c *clientConn) forward(rt *Route) (keep bool, err error) {
 		bodyLength = 0
 	}
 	c.head = c.requestHead(c.head[:0], bodyLength, lane.KeepAlive())
-	request := lanes.Request{Head: c.head, ToHEAD: c.req.isHEAD(), Again: sendableAgain(c.req.method)}
+	request := lanes.Request{Head: c.head, Stamp: c, ToHEAD: c.req.isHEAD(), Again: sendableAgain(c.req.method)}
 	if body != nil {
 		body.fill(&request)
 	}
@@ -66,7 +66,6 @@ func (c *clientConn) forward(rt *Route) (keep bool, err error) {
 		return c.failed(err, lane)
 	}
 	c.record.wait = slot.Waited()
-	c.stampPosition(request.Head)
 	ex, err := slot.Do(c.ctx, request)
 	if err != nil {
 		return c.failed(err, lane)

@@ -185,7 +185,7 @@ func (c *clientConn) requestHead(dst []byte, bodyLength int64, keepAlive bool) [
 	if c.positionAt = 0; c.site.cfg.Dialects.M0 && c.site.cfg.Holds != nil {
 		dst = append(dst, "M0-Position: "...)
 		c.positionAt = len(dst)
-		dst = append(dst, "0000000000000000\r\n"...) // stampPosition's
+		dst = append(dst, "0000000000000000\r\n"...) // Stamp's
 	}
 	if bodyLength == chunkedBody {
 		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)

@@ -30,10 +30,10 @@ var (
 	errUnread       = errors.New("the view answered with a hold before it had read its request; read the body first")
 )
 
-// stampPosition notes where the events stand, as the last thing before the
-// request goes to the app, and says so in its head: a hold that this request
-// leads to is fed from there.
-func (c *clientConn) stampPosition(head []byte) {
+// Stamp notes where the events stand, as the last thing before the request
+// goes to the app, and says so in its head: a hold that this request leads to is
+// fed from there (lanes.Stamper).
+func (c *clientConn) Stamp(head []byte) {
 	if c.site.cfg.Holds == nil {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"holdfast/holds"
 	"holdfast/lanes"
 	"holdfast/proxy"
+	"holdfast/upstream"
 )
 
 // ---- The kit of the files that begin with hold_.
@@ -139,6 +141,19 @@ func startApp(t *testing.T, views chan<- *view, ended <-chan struct{}) (addr str
 	})
 }
 
+// startDown makes a lane whose one target, a unix socket at path, is not there.
+func startDown(t *testing.T, cfg upstream.Config) (lane *lanes.Lane, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "app")
+	cfg.Name = "app"
+	cfg.Targets = []upstream.Address{{Text: "unix:" + path, Network: "unix", Addr: path}}
+	up := upstream.New(cfg, nil)
+	up.Targets()[0].Answered()
+	lane = lanes.New(lanes.Config{Name: "down", Slots: 1, Queue: 8, QueueTimeout: time.Minute}, up.Deal(1))
+	t.Cleanup(func() { lane.Close(); up.Close() })
+	return lane, path
+}
+
 // view waits for the app to have the next request.
 func (s *holdSite) view(t *testing.T) *view {
 	t.Helper()
@@ -161,6 +176,16 @@ func (v *view) finish(text string, keep bool) {
 	v.say(text)
 	v.done = true
 	v.over <- keep
+}
+
+// wantEnded requires that the proxy ends the connection.
+func (v *view) wantEnded(t *testing.T) {
+	t.Helper()
+	v.SetReadDeadline(time.Now().Add(patience))
+	if rest, err := v.end(); rest != "" || err != nil && !isReset(err) {
+		t.Errorf("the app reads %q, %v; want the end of its connection", rest, err)
+	}
+	v.hangUp("")
 }
 
 // get is a field of the request, " | " between several.

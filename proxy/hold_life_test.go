@@ -66,10 +66,7 @@ func TestHold_AClientThatLeftAStreamLaneEndsItsView(t *testing.T) {
 			v := s.view(t)
 			v.say(withLength + "\r\n: a")
 			leave(c)
-			if rest, err := v.end(); rest != "" || err != nil && !isReset(err) {
-				t.Errorf("the app reads %q, %v", rest, err)
-			}
-			v.hangUp("")
+			v.wantEnded(t)
 			s.wantFree(t)
 			until(t, "no connection is left", func() bool { return s.server.Connections() == 0 })
 			s.wantNoHold(t)
@@ -180,6 +177,7 @@ func TestHold_OutlivesTheTimeoutsOfItsConnection(t *testing.T) {
 func TestHold_HeldClientsCountAsConnections(t *testing.T) {
 	s := startHolds(t, holdSetup{proxy: func(cfg *proxy.Config) { cfg.Connections = 2 }})
 	s.held(t)
+	until(t, "it is a hold to the server", func() bool { return s.server.Connections() == 0 })
 	idle := dialWire(t, s.addr)
 	s.wantServed(t, idle)
 	next := say(t, s.addr, get("/next"))

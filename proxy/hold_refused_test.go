@@ -3,7 +3,6 @@ package proxy_test
 import (
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,10 +126,7 @@ func TestHold_ABadHoldOfAStreamLaneEndsItsConnection(t *testing.T) {
 			wantNoInstruction(t, client.wantReason(t, 502, "bad_hold", c.words).fields)
 			s.wantFree(t)
 			if !v.done {
-				if rest, err := v.end(); err != nil && !isReset(err) || rest != "" {
-					t.Errorf("the app reads %q, %v", rest, err)
-				}
-				v.hangUp("")
+				v.wantEnded(t)
 			}
 			s.wantNoHold(t)
 			s.wantServed(t, client)
@@ -206,6 +202,17 @@ func TestHold_AnUploadThatIsNotReadIsBadHold(t *testing.T) {
 	}
 	s.wantFree(t)
 	s.wantNoHold(t)
+}
+
+// The app's end is told although the client is still sending.
+func TestHold_AnAppThatHangsUpOnAnUploadIsUpstreamError(t *testing.T) {
+	s := startHolds(t, holdSetup{lane: lanes.Config{Stream: true}})
+	c := say(t, s.addr, post("Content-Length: 10")+"hello")
+	s.view(t).hangUp("")
+	if !c.wantReason(t, 502, "upstream_error").closes() {
+		t.Error("the rest of the upload is read as a request")
+	}
+	s.wantFree(t)
 }
 
 // ---- Refusals that pass by themselves, as an EventSource can read them.
@@ -341,12 +348,7 @@ func TestPassing_EachIsAskedToComeBackAtAnotherTime(t *testing.T) {
 }
 
 func TestPassing_AnAppThatIsDownIsOneOfThem(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "nobody")
-	up := upstream.New(upstream.Config{Name: "app", Park: time.Millisecond,
-		Targets: []upstream.Address{{Text: "unix:" + path, Network: "unix", Addr: path}}}, nil)
-	up.Targets()[0].Answered()
-	lane := lanes.New(lanes.Config{Name: "down", Slots: 1, Queue: 8}, up.Deal(1))
-	t.Cleanup(func() { lane.Close(); up.Close() })
+	lane, _ := startDown(t, upstream.Config{Park: time.Millisecond})
 	s := startHolds(t, holdSetup{routes: []proxy.Route{{Match: "/down/", Lane: lane}}})
 	c := say(t, s.addr, strings.Replace(asEventSource("GET"), "/events", "/down/", 1))
 	c.wantRetry(t, "upstream_down")

@@ -39,13 +39,14 @@ func (s *Server) Forward(ctx context.Context, m *holds.Inbound) (holds.Answer, e
 	if err != nil {
 		return holds.Answer{}, unseen(err)
 	}
-	answer := holds.Answer{Position: site.cfg.Holds.Position()}
-	head, requestID := s.messageHead(m, lane.KeepAlive(), answer.Position)
-	ex, err := slot.Do(ctx, lanes.Request{Head: head, Body: m.Payload})
+	head, requestID, at := s.messageHead(m, lane.KeepAlive())
+	stamp := &messageStamp{holds: site.cfg.Holds, at: at}
+	ex, err := slot.Do(ctx, lanes.Request{Head: head, Body: m.Payload, Stamp: stamp})
 	if err != nil {
 		return holds.Answer{}, unseen(err)
 	}
 	defer ex.Close()
+	answer := holds.Answer{Position: stamp.position}
 	answer.Status, answer.Fields, answer.Body, err = readReply(ex)
 	if site.cfg.AccessLog {
 		s.access.Info("message", zap.String("method", "POST"), zap.String("path", m.Path), zap.Int("status", answer.Status),
@@ -78,8 +79,23 @@ func unseen(err error) error {
 	return err
 }
 
-// messageHead is the head of a message's POST.
-func (s *Server) messageHead(m *holds.Inbound, keepAlive bool, position int64) (head, requestID []byte) {
+// messageStamp notes where the events stand when a message is sent to the app
+// (lanes.Stamper).
+type messageStamp struct {
+	holds    *holds.Holds
+	at       int // where M0-Position's number is
+	position int64
+}
+
+// Stamp notes the position, and writes it into the head.
+func (s *messageStamp) Stamp(head []byte) {
+	s.position = s.holds.Position()
+	strconv.AppendInt(head[s.at:s.at], s.position, 10)
+}
+
+// messageHead is the head of a message's POST, and the place in it of the
+// position, which is the stamp's.
+func (s *Server) messageHead(m *holds.Inbound, keepAlive bool) (head, requestID []byte, positionAt int) {
 	requestID = appendNewID(nil)
 	head = append(append(append(head, "POST "...), m.Path...), " HTTP/1.1\r\n"...)
 	head = append(head, m.Fields...)
@@ -92,12 +108,13 @@ func (s *Server) messageHead(m *holds.Inbound, keepAlive bool, position int64) (
 	}
 	for _, f := range [][2]string{
 		{"Content-Type", kind}, {"M0-Channel", m.Channels}, {"M0-Connection", m.Connection}, {"M0-Slot", m.Connection}, {"M0-Opcode", op},
-		{"M0-Position", strconv.FormatInt(position, 10)}, {"X-Request-ID", string(requestID)},
+		{"X-Request-ID", string(requestID)},
 		{"X-Request-Start", "t=" + strconv.FormatInt(time.Now().UnixMicro(), 10)}, {"Content-Length", strconv.Itoa(len(m.Payload))},
 	} {
 		head = append(append(append(append(head, f[0]...), ": "...), f[1]...), "\r\n"...)
 	}
-	return append(head, "\r\n"...), requestID
+	head = append(head, "M0-Position: "...)
+	return append(head, "0000000000000000\r\n\r\n"...), requestID, len(head)
 }
 
 // readReply reads the app's answer to a message whole.

@@ -112,7 +112,7 @@ func (c *clientConn) forwardStream(rt *Route, limit int64) (keep bool, err error
 		}
 	}
 	c.head = c.requestHead(c.head[:0], bodyLength, lane.KeepAlive())
-	request := lanes.Request{Head: c.head, ToHEAD: c.req.isHEAD(), Upgrade: c.req.upgrade,
+	request := lanes.Request{Head: c.head, Stamp: c, ToHEAD: c.req.isHEAD(), Upgrade: c.req.upgrade,
 		Again: sendableAgain(c.req.method) && up == nil}
 	if up != nil {
 		request.More = up
@@ -131,7 +131,6 @@ func (c *clientConn) forwardStream(rt *Route, limit int64) (keep bool, err error
 			return false, err
 		}
 	}
-	c.stampPosition(request.Head)
 	ex, err := slot.Do(c.ctx, request)
 	if err != nil {
 		return c.failedStream(err, lane, up)
@@ -200,7 +199,8 @@ func (c *clientConn) failedStream(err error, lane *lanes.Lane, up *upload) (keep
 	if up == nil {
 		return c.failed(err, lane)
 	}
-	if up.fault != nil {
+	// Where the app hung up, the upload was stopped; its end is not the client's leaving.
+	if up.fault != nil && (!errors.Is(up.fault, errLeft) || c.gone()) {
 		return false, up.fault
 	}
 	return false, faultOf(err, lane.Config().Name)

@@ -24,10 +24,11 @@ check() {
   missing=()
   needs python3-django imports django
   needs gunicorn has_gunicorn
+  needs python3-uvicorn imports uvicorn
+  needs python3-wsproto imports wsproto
   if [[ ${1:-} != demo ]]; then
     needs python3-flask imports flask
-    needs python3-uvicorn imports uvicorn
-    needs python3-wsproto imports wsproto
+    needs chromium command -v chromium
     needs iproute2 command -v ip
     needs wrk command -v wrk
     needs util-linux command -v unshare
@@ -60,7 +61,7 @@ fi
   else
     echo "Those are Debian's names; install your system's packages of the same programs, so that"
     echo "$python can import them and /usr/bin/gunicorn is there. For the demo alone, a virtual"
-    echo "environment does as well: pip install 'django<5' gunicorn, then PYTHON=path/to/its/python make demo"
+    echo "environment does as well: pip install 'django<5' gunicorn uvicorn wsproto, then PYTHON=path/to/its/python make demo"
   fi
 } >&2
 exit 1

@@ -352,16 +352,16 @@ func TestDrain_ManyHoldsAHungAppAndHalfAnUploadEndWithinTheBound(t *testing.T) {
 		t.Fatal(response, err)
 	}
 	upload.send("the first of it")
-	eventually(t, "the view to hang", func() bool { return a.running("/hang") == 1 })
+	late := dialRaw(t, c.addr)
+	late.get("/events?gate=go", "late")
+	eventually(t, "the views to run", func() bool { return a.running("/hang") == 1 && a.running("/events?gate") == 1 })
 
 	began := time.Now()
 	c.signal(t, syscall.SIGTERM)
 	tooLate := time.After(bound + 500*time.Millisecond)
-	ends := make(chan struct{})
-	go func() {
-		defer close(ends)
-		eachAtOnce(t, len(followers), func(i int) error { return followers[i].sentAway() })
-	}()
+	eachAtOnce(t, len(followers), func(i int) error { return followers[i].sentAway() })
+	a.open("go") // whoever runs still has the time that is left
+	late.wantLast(200)
 	select {
 	case <-c.ended:
 		t.Logf("%d holds drained, exit after %v, the bound is %v", len(followers), time.Since(began).Round(time.Millisecond), bound)
@@ -369,7 +369,6 @@ func TestDrain_ManyHoldsAHungAppAndHalfAnUploadEndWithinTheBound(t *testing.T) {
 		t.Errorf("serves on %v after the bound", time.Since(began)-bound)
 	}
 	c.wantExit(t, exitOK)
-	<-ends
 	named := make(map[any]any)
 	for _, line := range logLines(t, c.log.String(), cutLine) {
 		named[line["path"]] = line["end"]
@@ -397,7 +396,7 @@ func TestDrain_AViewThatAnswersWithAHoldIsGivenItsHeadARetryAndTheEnd(t *testing
 			t.Parallel()
 			a := newHoldsApp(t, server)
 			a.start()
-			c := startCommand(t, writeConfig(t, holdsLanes, a.addr))
+			c := startCommand(t, writeConfig(t, holdsLanes+"drain: {bound: 10m}\n", a.addr)) // nothing is owed to the bound
 			c.eventuallySays(t, "ready")
 			before := follow(t, c.addr, "/events")
 			late := dialRaw(t, c.addr)
@@ -429,7 +428,7 @@ func TestDrain_DuringTheDelayHoldsAreOpenedAndFed(t *testing.T) {
 	t.Parallel()
 	a := newHoldsApp(t, flaskSync)
 	a.start()
-	c := startCommand(t, writeConfig(t, holdsLanes+"drain: {delay: 3s, bound: 25s}\n", a.addr))
+	c := startCommand(t, writeConfig(t, holdsLanes+"drain: {delay: 3s, bound: 10m}\n", a.addr))
 	c.eventuallySays(t, "ready")
 	before := follow(t, c.addr, "/events")
 	c.signal(t, syscall.SIGTERM)
@@ -469,13 +468,42 @@ func TestEventSource_ThatWaitsAtTheDrainsBoundIsSentAway(t *testing.T) {
 	c.wantExit(t, exitOK)
 }
 
+// What is half sent to the publish and admin addresses, or kept open there,
+// does not outlast the bound either.
+func TestDrain_TheOtherAddressesDoNotOutlastTheBound(t *testing.T) {
+	const bound = time.Second
+	a := newHoldsApp(t, flaskThreads)
+	a.start()
+	c := startBinary(t, writeConfig(t, holdsLanes+"drain: {bound: 1s}\n", a.addr))
+	upload := dialRaw(t, c.addr)
+	upload.send("POST /upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nhalf")
+	for _, addr := range []string{c.publishAddr(t), c.admin(t)} {
+		kept, half := dialRaw(t, addr), dialRaw(t, addr)
+		kept.get("/health", "kept")
+		if _, _, err := kept.read(); err != nil {
+			t.Fatal(err)
+		}
+		half.send("POST /publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nhalf")
+	}
+	began := time.Now()
+	c.signal(t, syscall.SIGTERM)
+	select {
+	case <-c.ended:
+		t.Logf("exit after %v, the bound is %v", time.Since(began).Round(time.Millisecond), bound)
+	case <-time.After(bound + 500*time.Millisecond):
+		<-c.ended
+		t.Errorf("exit %v after the bound", (time.Since(began) - bound).Round(time.Millisecond))
+	}
+	c.wantExit(t, exitOK)
+}
+
 // Who asks while the drain begins is held and sent away, or told why not, or
 // not taken at all; nobody's stream is cut.
 func TestDrain_HoldsThatAreOpenedAsItBeginsEndCleanly(t *testing.T) {
 	t.Parallel()
 	a := newHoldsApp(t, flaskThreads)
 	a.start()
-	c := startCommand(t, writeConfig(t, holdsLanes, a.addr))
+	c := startCommand(t, writeConfig(t, holdsLanes+"drain: {bound: 10m}\n", a.addr))
 	c.eventuallySays(t, "ready")
 	var mu sync.Mutex
 	var opened []*follower

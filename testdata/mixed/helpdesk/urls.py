@@ -1,6 +1,6 @@
 from django.urls import path
 
-from desk import api, files, live, pages, reports
+from desk import api, demo, files, live, pages, reports
 
 urlpatterns = [
     path("", pages.index),
@@ -26,4 +26,7 @@ urlpatterns = [
     path("live/ticket/<int:number>", live.ticket),
     path("live/poll", live.poll),
     path("live/socket", live.socket),
+    path("ws/message", demo.message),
+    path("demo/", demo.page),
+    path("demo/publish", demo.publish),
 ]
