@@ -34,7 +34,7 @@ type targetStatus struct {
 	Err   string    `json:"last_error"`
 }
 
-// What holds will say; there are none yet, so that every count is zero.
+// What holds say.
 type (
 	holdStatus struct {
 		Stream    int               `json:"stream"`

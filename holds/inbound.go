@@ -57,7 +57,7 @@ type Forward func(ctx context.Context, message *Inbound) (Answer, error)
 
 // The results of inbound messages: a closed list, for metrics.
 const (
-	inboundOK       = iota // the app answered 2xx or 3xx
+	inboundOK       = iota // the app answered 2xx
 	inboundFailed          // the app answered, or was cut, after it had seen the message
 	inboundOverload        // the app did not get it: it was down, or the process stopped
 	inboundResults
@@ -117,9 +117,9 @@ func (l *loop) answered(h *hold, a Answer, err error) {
 	case err != nil:
 		l.counts.inbound[inboundFailed].Add(1)
 		l.home.log.Warn("an inbound message has no answer of the app", zap.String("hold", l.connection(h)), zap.Error(err))
-	case a.Status >= 400:
+	case a.Status >= 300: // a redirect to a login page is no answer either
 		l.counts.inbound[inboundFailed].Add(1)
-		l.home.log.Warn("the app answered an inbound message with an error", zap.String("hold", l.connection(h)), zap.Int("status", a.Status))
+		l.home.log.Warn("the app did not take an inbound message", zap.String("hold", l.connection(h)), zap.Int("status", a.Status))
 	default:
 		l.counts.inbound[inboundOK].Add(1)
 		if h.state < leaving {

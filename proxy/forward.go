@@ -68,6 +68,7 @@ func (c *clientConn) forward(rt *Route) (keep bool, err error) {
 	c.record.wait = slot.Waited()
 	ex, err := slot.Do(c.ctx, request)
 	if err != nil {
+		c.record.wait = time.Since(began)
 		return c.failed(err, lane)
 	}
 	defer ex.Close()

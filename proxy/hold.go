@@ -235,6 +235,22 @@ func (c *clientConn) originAllowed(policy holds.Origins) bool {
 	return true
 }
 
+// appendSharing lets a page of another origin read what it was let in to
+// (the CORS protocol of the Fetch standard). Where any page is let in, none
+// may bring its reader's cookies.
+func (c *clientConn) appendSharing(dst []byte, policy holds.Origins) []byte {
+	for _, f := range c.req.fields {
+		if http1.EqualFold(f.Name, "origin") {
+			dst = append(append(append(dst, "Access-Control-Allow-Origin: "...), f.Value...), "\r\nVary: Origin\r\n"...)
+			if !policy.Any {
+				dst = append(dst, "Access-Control-Allow-Credentials: true\r\n"...)
+			}
+			break
+		}
+	}
+	return dst
+}
+
 // answerGrantFault is answerFault for a grant that is refused.
 func (c *clientConn) answerGrantFault(f *fault) (keep bool, err error) {
 	c.logFault(f)
@@ -267,7 +283,7 @@ func (c *clientConn) openGrant(rt *Route) (keep bool, err error) {
 		spec.Head = appendDate([]byte(switching))
 		return c.openSocket(spec, rt.Grant.Origins)
 	}
-	spec.Head = append(appendDate([]byte("HTTP/1.1 200 OK\r\n")), streamFields...)
+	spec.Head = append(c.appendSharing(appendDate([]byte("HTTP/1.1 200 OK\r\n")), rt.Grant.Origins), streamFields...)
 	if c.req.isHEAD() {
 		return c.answerHeadOnly(spec.Head)
 	}

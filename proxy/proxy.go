@@ -31,6 +31,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,6 +130,7 @@ type Server struct {
 	room      sync.Cond // a connection was closed
 	listeners map[net.Listener]struct{}
 	conns     map[*clientConn]struct{}
+	guarded   []string               // paths, of all configurations so far
 	held      int                    // connections that became holds; for a moment one less than there are
 	stats     map[string]*routeStats // by pattern; what a reload removed stays
 }
@@ -181,12 +183,15 @@ func New(cfg Config, routes []Route, log, access *zap.Logger) (*Server, error) {
 // leaves the old one. What is being served goes on with the one it began with.
 func (s *Server) Configure(cfg Config, routes []Route) error {
 	cfg = cfg.withDefaults()
-	t, err := newTable(routes, cfg.Guarded)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// A path that was guarded once stays so: sockets may still send there.
+	guarded := slices.Compact(slices.Sorted(slices.Values(append(cfg.Guarded, s.guarded...))))
+	t, err := newTable(routes, guarded)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.guarded = guarded
 	byName := make(map[string]*lanes.Lane)
 	for i := range routes {
 		routes[i].stats = s.statsOf(routes[i].Match)

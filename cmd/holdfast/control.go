@@ -22,6 +22,7 @@ type control struct {
 	client *http.Client
 	base   string
 	key    string
+	flag   string // that names its address
 }
 
 // controlFlags reads -c, --admin and --key: which Holdfast to ask. code is
@@ -54,11 +55,11 @@ func controlFlags(flags *pflag.FlagSet, args []string, stdout, stderr io.Writer)
 			}
 		}
 	}
-	return newControl(*admin, *key), exitOK
+	return newControl(*admin, *key, "--admin"), exitOK
 }
 
-func newControl(admin, key string) *control {
-	c := &control{base: "http://" + strings.TrimSuffix(strings.TrimPrefix(admin, "http://"), "/"), key: key}
+func newControl(admin, key, flag string) *control {
+	c := &control{base: "http://" + strings.TrimSuffix(strings.TrimPrefix(admin, "http://"), "/"), key: key, flag: flag}
 	transport := &http.Transport{DisableKeepAlives: true}
 	if e, err := parseListen(admin); err == nil && e.network == "unix" {
 		c.base = "http://localhost"
@@ -97,7 +98,7 @@ func (c *control) send(method, path string, content []byte) (status int, body []
 
 // unreachable words why there was no answer.
 func (c *control) unreachable(stderr io.Writer, err error) int {
-	fmt.Fprintf(stderr, "holdfast: no Holdfast answers at %s (%v); start it, or name its address with -c or --admin\n", c.base, err)
+	fmt.Fprintf(stderr, "holdfast: no Holdfast answers at %s (%v); start it, or name its address with -c or %s\n", c.base, err, c.flag)
 	return exitFailed
 }
 

@@ -186,7 +186,7 @@ func (e *examination) port(config *fileConfig, key, address string) {
 	}
 	if parsed.network == "tcp" && config.Admin.Listen != "" {
 		admin, err := parseListen(config.Admin.Listen)
-		status, _, askErr := newControl(config.Admin.Listen, firstKey(config.Admin.Keys)).ask("GET", "/health")
+		status, _, askErr := newControl(config.Admin.Listen, firstKey(config.Admin.Keys), "--admin").ask("GET", "/health")
 		if err == nil && askErr == nil && status == 200 && sameHolder(parsed.address, admin.address) {
 			e.ok(check, "is held by a Holdfast that answers at %s", config.Admin.Listen)
 			return

@@ -111,5 +111,5 @@ func publishAddress(file, address, key string, stderr io.Writer) (c *control, co
 			}
 		}
 	}
-	return newControl(address, key), exitOK
+	return newControl(address, key, "--url"), exitOK
 }
