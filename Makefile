@@ -14,7 +14,7 @@ help: ## list the verbs
 build: go-present ## the static binary, bin/holdfast
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/holdfast ./cmd/holdfast
 
-demo: go-present ## Holdfast before a Django app, with a page that shows what lanes do
+demo: go-present ## Holdfast before a Django app, with a page that shows what lanes and holds do
 	@scripts/setup.sh demo
 	@$(MAKE) --no-print-directory build
 	@exec scripts/demo.sh

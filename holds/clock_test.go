@@ -223,10 +223,13 @@ func (s *stage) neighbourOf(name string) string {
 }
 
 // forgetQuiet has the journal forget these channels: their events grow old,
-// and then they have been quiet for long.
+// then they have been quiet for long, and each event lets a bite of them go.
 func (s *stage) forgetQuiet(names ...string) {
 	for range 2 {
 		s.clock.at = s.clock.at.Add(s.hub.journal.limits.Age + quietAge + time.Second)
+		s.publish("somewhere", "elsewhere")
+	}
+	for range len(s.hub.journal.quiet)/bite + 1 {
 		s.publish("somewhere", "elsewhere")
 	}
 	for _, name := range names {

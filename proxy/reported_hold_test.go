@@ -78,9 +78,9 @@ func TestHold_OfWhateverAClientComesBackWithTheOutcomeIsKnown(t *testing.T) {
 }
 
 // Channels may stand in one field or several; what is published to one does
-// not hide what is published to another, though only one event of each is kept.
+// not hide what is published to another, though only two events of each are kept.
 func TestHold_OfSeveralChannelsAllComesOnceAndInOrder(t *testing.T) {
-	s := startHolds(t, holdSetup{holds: holds.Config{Journal: holds.JournalLimits{Events: 1}}})
+	s := startHolds(t, holdSetup{holds: holds.Config{Journal: holds.JournalLimits{Events: 2}}})
 	c := say(t, s.addr, askFor("/events"))
 	v := s.view(t)
 	v.answer(ok("M0-Hold: stream\r\nM0-Channel: a, a\r\nm0-channel: b\r\nM0-Channel: a\r\n", ""))
@@ -234,7 +234,7 @@ const short = 200 * time.Millisecond
 
 // shortClocks are those of a client's connection.
 func shortClocks(cfg *proxy.Config) {
-	cfg.IdleTimeout, cfg.HeaderTimeout, cfg.BodyTimeout = short, short, short
+	cfg.IdleTimeout, cfg.HeaderTimeout, cfg.BodyTimeout = short, short, 5*short
 }
 
 // pass waits until the clocks of connections that are older have run out: an
@@ -297,7 +297,7 @@ func TestHold_APollOutlivesTheClocksOfItsConnectionWhichAreFreshBehindIt(t *test
 		c.wantAnswer(t, "GET", 200, "late")
 		// A byte within each bound, and more than one bound in all.
 		c.say(t, post("Content-Length: 8"))
-		pause := time.NewTicker(short / 2)
+		pause := time.NewTicker(short)
 		for range 8 {
 			<-pause.C
 			c.say(t, "x")

@@ -363,7 +363,7 @@ func held(a *rawAnswer) bool { return len(a.get("M0-Hold")) == 1 && a.body != ""
 // links are where the index leads, and the lane that each is on.
 var links = map[string]string{
 	"/about": "web", "/login": "web", "/tickets": "web", "/tickets/new": "web", "/api/scan?q=printer&limit=3": "web",
-	"/reports/text": "slow", "/reports/export": "slow", "/files/manual": "web", "/live/feed": "web",
+	"/reports/text": "slow", "/reports/export": "slow", "/files/manual": "web", "/live/feed": "web", "/demo/": "web",
 }
 
 // parity is a script asked of both, each with a visitor of its own.

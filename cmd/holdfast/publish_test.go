@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -86,59 +85,60 @@ func TestPublish_EveryShapeReachesTheStreamAsItWasMeant(t *testing.T) {
 	followFrom(t, s.addr, "/events?channel=empty", fmt.Sprint(taken.ID)).wantEvent("journalled")
 }
 
+// tooLarge is one byte more than an event may have.
+var tooLarge = strings.Repeat("x", 1<<20+1)
+
+// wrongCalls are refused, each with what its answer names.
+var wrongCalls = []struct {
+	path, body string
+	status     int
+	names      string // what the answer's sentence names
+}{
+	{"/publish", ``, 400, "JSON"},
+	{"/publish", `channel=news&data=x`, 400, "JSON"},
+	{"/publish", `[]`, 400, "object"},
+	{"/publish", `{"channel": "news", "data": "x"`, 400, "JSON"},
+	{"/publish", `{"channel": "news", "data": "x"} {}`, 400, "one object"},
+	{"/publish", "{\"channel\": \"news\", \"data\": \"\xff\"}", 400, "UTF-8"},
+	{"/publish", `{"data": "x"}`, 400, "channel"},
+	{"/publish", `{"channel": "news"}`, 400, "data"},
+	{"/publish", `{"channel": "", "data": "x"}`, 400, "channel"},
+	{"/publish", `{"channel": [], "data": "x"}`, 400, "channel"},
+	{"/publish", `{"channel": 7, "data": "x"}`, 400, "channel"},
+	{"/publish", `{"channel": ["news", null], "data": "x"}`, 400, "channel"},
+	{"/publish", `{"channel": ["news", ""], "data": "x"}`, 400, "channel"},
+	{"/publish", `{"channel": ["news", "a\u0000b"], "data": "x"}`, 400, "channel"},
+	{"/publish", `{"channel": ["news", "a\nb"], "data": "x"}`, 400, "channel"},
+	{"/publish", `{"channel": ["news", "a\u007fb"], "data": "x"}`, 400, "channel"},
+	{"/publish", `{"channel": ["news", "` + strings.Repeat("c", 256) + `"], "data": "x"}`, 400, "channel"},
+	{"/publish", `{"channel": ["news", "` + strings.ReplaceAll(numbered(64), ", ", `", "`) + `"], "data": "x"}`, 400, "channel"},
+	{"/publish", `{"channel": "news", "data": "x", "event": "a\nb"}`, 400, "event"},
+	{"/publish", `{"channel": "news", "data": "x", "event": "a\rb"}`, 400, "event"},
+	{"/publish", `{"channel": "news", "data": "x", "event": "a\u0000b"}`, 400, "event"},
+	{"/publish", `{"channel": "news", "data": "x", "event": 7}`, 400, "event"},
+	{"/publish", `{"channel": "news", "data": "x", "retry": -1}`, 400, "retry"},
+	{"/publish", `{"channel": "news", "data": "x", "retry": "1"}`, 400, "retry"},
+	{"/publish", `{"channel": "news", "data": "x", "retry": 1.5}`, 400, "retry"},
+	{"/publish", `{"channel": "news", "base64": "not base64!"}`, 400, "base64"},
+	{"/publish", `{"channel": "news", "base64": "aGk=", "data": "x"}`, 400, "base64"},
+	{"/publish", `{"channel": "news", "data": "x", "data": "y"}`, 400, "data"},
+	{"/publish", `{"channel": "news", "data": "x", "evnt": "y"}`, 400, "evnt"},
+	{"/publish", `{"items": [{"channel": "news", "formats": {}}]}`, 400, "items"},
+	{"/publish/a%00b", `x`, 400, "channel"},
+	{"/publish/" + strings.Repeat("c", 256), `x`, 400, "channel"},
+	{"/publish/news?event=a%0Ab", `x`, 400, "event"},
+	{"/publish", `{"channel": "news", "data": "` + tooLarge + `"}`, 413, "data"},
+	{"/publish", `{"channel": "news", "data": ["` + tooLarge + `"]}`, 413, "data"},
+	{"/publish", `{"channel": "news", "base64": "` + base64.StdEncoding.EncodeToString([]byte(tooLarge)) + `"}`, 413, "base64"},
+	{"/publish/news", tooLarge, 413, "data"},
+	{"/publish/news", strings.Repeat("x", 9<<20), 413, ""},
+}
+
 func TestPublish_WhatIsWrongIsRefusedWithItsFieldAndNothingOfItIsPublished(t *testing.T) {
 	t.Parallel()
 	s := startHolds(t, flaskThreads, holdsLanes+"holds: {heartbeat: 0}\n")
 	f := follow(t, s.addr, "/events?channel=news")
-	tooMany := `"0"`
-	for i := range 64 {
-		tooMany += fmt.Sprintf(`, "%d"`, i+1)
-	}
-	large := strings.Repeat("x", 1<<20+1)
-	for _, wrong := range []struct {
-		path, body string
-		status     int
-		names      string // what the answer's sentence names
-	}{
-		{"/publish", ``, 400, "JSON"},
-		{"/publish", `channel=news&data=x`, 400, "JSON"},
-		{"/publish", `[]`, 400, "object"},
-		{"/publish", `{"channel": "news", "data": "x"`, 400, "JSON"},
-		{"/publish", `{"channel": "news", "data": "x"} {}`, 400, "one object"},
-		{"/publish", "{\"channel\": \"news\", \"data\": \"\xff\"}", 400, "UTF-8"},
-		{"/publish", `{"data": "x"}`, 400, "channel"},
-		{"/publish", `{"channel": "news"}`, 400, "data"},
-		{"/publish", `{"channel": "", "data": "x"}`, 400, "channel"},
-		{"/publish", `{"channel": [], "data": "x"}`, 400, "channel"},
-		{"/publish", `{"channel": 7, "data": "x"}`, 400, "channel"},
-		{"/publish", `{"channel": ["news", null], "data": "x"}`, 400, "channel"},
-		{"/publish", `{"channel": ["news", ""], "data": "x"}`, 400, "channel"},
-		{"/publish", `{"channel": ["news", "a\u0000b"], "data": "x"}`, 400, "channel"},
-		{"/publish", `{"channel": ["news", "a\nb"], "data": "x"}`, 400, "channel"},
-		{"/publish", `{"channel": ["news", "a\u007fb"], "data": "x"}`, 400, "channel"},
-		{"/publish", `{"channel": ["news", "` + strings.Repeat("c", 256) + `"], "data": "x"}`, 400, "channel"},
-		{"/publish", `{"channel": ["news", ` + tooMany + `], "data": "x"}`, 400, "channel"},
-		{"/publish", `{"channel": "news", "data": "x", "event": "a\nb"}`, 400, "event"},
-		{"/publish", `{"channel": "news", "data": "x", "event": "a\rb"}`, 400, "event"},
-		{"/publish", `{"channel": "news", "data": "x", "event": "a\u0000b"}`, 400, "event"},
-		{"/publish", `{"channel": "news", "data": "x", "event": 7}`, 400, "event"},
-		{"/publish", `{"channel": "news", "data": "x", "retry": -1}`, 400, "retry"},
-		{"/publish", `{"channel": "news", "data": "x", "retry": "1"}`, 400, "retry"},
-		{"/publish", `{"channel": "news", "data": "x", "retry": 1.5}`, 400, "retry"},
-		{"/publish", `{"channel": "news", "base64": "not base64!"}`, 400, "base64"},
-		{"/publish", `{"channel": "news", "base64": "aGk=", "data": "x"}`, 400, "base64"},
-		{"/publish", `{"channel": "news", "data": "x", "data": "y"}`, 400, "data"},
-		{"/publish", `{"channel": "news", "data": "x", "evnt": "y"}`, 400, "evnt"},
-		{"/publish", `{"items": [{"channel": "news", "formats": {}}]}`, 400, "items"},
-		{"/publish/a%00b", `x`, 400, "channel"},
-		{"/publish/" + strings.Repeat("c", 256), `x`, 400, "channel"},
-		{"/publish/news?event=a%0Ab", `x`, 400, "event"},
-		{"/publish", `{"channel": "news", "data": "` + large + `"}`, 413, "data"},
-		{"/publish", `{"channel": "news", "data": ["` + large + `"]}`, 413, "data"},
-		{"/publish", `{"channel": "news", "base64": "` + base64.StdEncoding.EncodeToString([]byte(large)) + `"}`, 413, "base64"},
-		{"/publish/news", large, 413, "data"},
-		{"/publish/news", strings.Repeat("x", 9<<20), 413, ""},
-	} {
+	for _, wrong := range wrongCalls {
 		answer := call(t, s.publish, "POST", wrong.path, "", []byte(wrong.body))
 		var problem struct {
 			Status         int
@@ -332,46 +332,71 @@ func TestChannels_AreThoseThatAreHeldWithTheirNumbersAndTheHead(t *testing.T) {
 	eventually(t, "the channel forgotten", func() bool { return len(all().Channels) == 1 })
 }
 
-func TestCounts_OfHoldsAndEventsAreThereFromTheStartAndTrue(t *testing.T) {
-	t.Parallel()
-	s := startHolds(t, djangoThreads, holdsLanes+"holds: {heartbeat: 0, journal: {events: 2}}\n")
-	metrics := func() map[string]string {
-		t.Helper()
-		m := make(map[string]string)
-		for line := range strings.Lines(string(wantGet(t, onceClient(), "http://"+s.admin()+"/metrics"))) {
-			if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && name != "#" {
-				m[name] = value
-			}
-		}
-		return m
-	}
-	want := make(map[string]string)
+// firstSeries are the series of holds and events as a process begins with them.
+func firstSeries() map[string]string {
+	series := make(map[string]string)
 	for _, kind := range []string{"stream", "websocket", "response"} {
-		want[fmt.Sprintf(`holdfast_holds_open{kind="%s"}`, kind)] = "0"
+		series[fmt.Sprintf(`holdfast_holds_open{kind="%s"}`, kind)] = "0"
 		for _, reason := range []string{"client", "slow", "stalled", "protocol", "too_big", "published", "expired", "draining", "overload", "bus_lost", "error"} {
-			want[fmt.Sprintf(`holdfast_holds_ended_total{kind="%s",reason="%s"}`, kind, reason)] = "0"
+			series[fmt.Sprintf(`holdfast_holds_ended_total{kind="%s",reason="%s"}`, kind, reason)] = "0"
 		}
 	}
 	for _, name := range []string{"gaps_told_total", "events_published_total", "events_offered_total", "outbox_bytes", "journal_bytes"} {
-		want["holdfast_"+name] = "0"
+		series["holdfast_"+name] = "0"
 	}
-	want["holdfast_bus_connected"] = "1"
-	check := func(when string) {
-		t.Helper()
-		got := metrics()
-		maps.DeleteFunc(got, func(name, _ string) bool { return want[name] == "" && !strings.HasPrefix(name, "holdfast_holds_") })
-		for name, value := range want {
-			if got[name] != value {
-				t.Errorf("%s: %s is %q, want %s", when, name, got[name], value)
-			}
-			delete(got, name)
-		}
-		if len(got) > 0 {
-			t.Errorf("%s: beyond the closed list %v", when, got)
-		}
-	}
-	check("at the start")
+	series["holdfast_bus_connected"] = "1"
+	return series
+}
 
+// wantSeries holds /metrics to these series of holds and events, and no others.
+func (s *holdsSite) wantSeries(want map[string]string) {
+	s.t.Helper()
+	got := make(map[string]string)
+	for line := range strings.Lines(string(wantGet(s.t, onceClient(), "http://"+s.admin()+"/metrics"))) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if want[name] != "" || strings.HasPrefix(name, "holdfast_holds_") {
+			got[name] = value
+		}
+	}
+	for name, value := range want {
+		if got[name] != value {
+			s.t.Errorf("%s is %q, want %s", name, got[name], value)
+		}
+		delete(got, name)
+	}
+	if len(got) > 0 {
+		s.t.Errorf("beyond the closed list: %v", got)
+	}
+}
+
+// holdsStatus is the part of /status that is of holds and events.
+type holdsStatus struct {
+	Holds struct {
+		Stream, WebSocket, Response int
+		Ended                       map[string]int
+		GapsTold                    int `json:"gaps_told"`
+	}
+	Events struct{ Published, Offered, Head int64 }
+	Bytes  struct{ Outbox, Journal int64 }
+	Bus    struct {
+		Kind      string
+		Connected bool
+	}
+}
+
+func (s *holdsSite) holdsStatus() (shown holdsStatus) {
+	s.t.Helper()
+	if err := json.Unmarshal(wantGet(s.t, onceClient(), "http://"+s.admin()+"/status"), &shown); err != nil {
+		s.t.Fatal(err)
+	}
+	return shown
+}
+
+func TestCounts_OfHoldsAndEventsAreThereFromTheStartAndTrue(t *testing.T) {
+	t.Parallel()
+	s := startHolds(t, djangoThreads, holdsLanes+"holds: {heartbeat: 0, journal: {events: 2}}\n")
+	want := firstSeries()
+	s.wantSeries(want)
 	first := follow(t, s.addr, "/events?channel=a")
 	second := follow(t, s.addr, "/events?channel=a&channel=b")
 	for i := range 3 {
@@ -385,28 +410,10 @@ func TestCounts_OfHoldsAndEventsAreThereFromTheStartAndTrue(t *testing.T) {
 	eventuallySubscribers(t, s.addr, 1)
 	askEvents(t, s.addr, "/events?channel=a", eventSource+"Last-Event-ID: 1\r\n").wantGap()
 	eventuallySubscribers(t, s.addr, 2)
+	// A loop counts what it has offered when its turn is over.
+	eventually(t, "seven offered", func() bool { return s.holdsStatus().Events.Offered == 7 })
 
-	type status struct {
-		Holds struct {
-			Stream, WebSocket, Response int
-			Ended                       map[string]int
-			GapsTold                    int `json:"gaps_told"`
-		}
-		Events struct{ Published, Offered, Head int64 }
-		Bytes  struct{ Outbox, Journal int64 }
-		Bus    struct {
-			Kind      string
-			Connected bool
-		}
-	}
-	var shown status
-	eventually(t, "seven offered", func() bool {
-		shown = status{}
-		if err := json.Unmarshal(wantGet(t, onceClient(), "http://"+s.admin()+"/status"), &shown); err != nil {
-			t.Fatal(err)
-		}
-		return shown.Events.Offered == 7
-	})
+	shown := s.holdsStatus()
 	if h := shown.Holds; h.Stream != 2 || h.WebSocket != 0 || h.Response != 0 || h.GapsTold != 1 || h.Ended["client"] != 1 || len(h.Ended) != 11 {
 		t.Errorf("holds in /status: %+v", h)
 	}
@@ -422,7 +429,7 @@ func TestCounts_OfHoldsAndEventsAreThereFromTheStartAndTrue(t *testing.T) {
 	want["holdfast_events_published_total"] = "4"
 	want["holdfast_events_offered_total"] = "7"
 	want["holdfast_journal_bytes"] = fmt.Sprint(shown.Bytes.Journal)
-	check("after it")
+	s.wantSeries(want)
 }
 
 // publishAs runs the command in this process.
@@ -517,7 +524,6 @@ func TestPublishCommand_SaysInOneSentenceWhyItDidNot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	large := strings.Repeat("x", 1<<20+1)
 	for _, ask := range []struct {
 		stdin string
 		args  []string
@@ -530,7 +536,7 @@ func TestPublishCommand_SaysInOneSentenceWhyItDidNot(t *testing.T) {
 		{"", []string{"", "x", "--url", s.publish}, exitUsage, "channel"},
 		{"", []string{"a\nb", "x", "--url", s.publish}, exitUsage, "channel"},
 		{"", []string{"news", "x", "--event", "a\nb", "--url", s.publish}, exitFailed, "event"},
-		{large, []string{"news", "--url", s.publish}, exitFailed, "body_too_large"},
+		{tooLarge, []string{"news", "--url", s.publish}, exitFailed, "body_too_large"},
 		{"", []string{"news", "x", "--url", missing}, exitFailed, missing},
 		{"", []string{"news", "x", "--url", s.admin()}, exitFailed, ""},
 		{"", []string{"news", "x", "-c", broken}, exitConfig, "lanse"},

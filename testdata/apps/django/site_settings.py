@@ -18,12 +18,6 @@ MIDDLEWARE = [
     "site_middleware.LedgerMiddleware",
     "django.middleware.common.CommonMiddleware",
 ]
-TEMPLATES = [
-    {
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
-    }
-]
 DATABASES = {}
 USE_TZ = True
 USE_I18N = False

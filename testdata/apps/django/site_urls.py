@@ -2,7 +2,7 @@ from django.urls import include, path, re_path
 
 import site_views as views
 
-# The demo compares two ways to the same views: as they are, and below /one/.
+# Two ways lead to the same views: as they are, and below /one/.
 both = [
     path("fast", views.fast),
     path("slow", views.slow),
@@ -18,4 +18,4 @@ both = [
     path("boom", views.boom),
 ]
 
-urlpatterns = [path("", views.demo), *both, path("one/", include(both))]
+urlpatterns = [*both, path("one/", include(both))]

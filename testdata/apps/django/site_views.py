@@ -5,7 +5,6 @@ import time
 
 from django.core.exceptions import SuspiciousOperation
 from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
-from django.shortcuts import render
 from django.utils import timezone
 
 HANG_SECONDS = 600
@@ -20,12 +19,6 @@ def number(request, name, default, most):
     return int(text)
 
 
-def demo(request):
-    response = render(request, "demo.html")
-    response["Cache-Control"] = "no-store"
-    return response
-
-
 def fast(request):
     return JsonResponse({"view": "fast"}, headers={"Cache-Control": "no-store"})
 
@@ -33,10 +26,7 @@ def fast(request):
 def slow(request):
     ms = number(request, "ms", 1500, 600_000)
     time.sleep(ms / 1000)
-    # The demo page asks for this one under the host's other name too, because
-    # a browser opens only six connections to one host.
-    headers = {"Cache-Control": "no-store", "Access-Control-Allow-Origin": "*"}
-    return JsonResponse({"view": "slow", "ms": ms}, headers=headers)
+    return JsonResponse({"view": "slow", "ms": ms}, headers={"Cache-Control": "no-store"})
 
 
 def spin(request):
