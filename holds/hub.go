@@ -184,6 +184,7 @@ func (h *hub) leave(l *loop, left []*hold) {
 			r.local[l.index].count--
 			h.settle(r, now)
 		}
+		h.forget(now, false) // also where nothing is published
 	}
 }
 

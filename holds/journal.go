@@ -112,7 +112,7 @@ func (j *journal) add(e *event) {
 	j.newest = e
 	for _, r := range e.rooms {
 		r.ring = append(r.ring, e)
-		if len(r.ring) > j.limits.Events {
+		for len(r.ring) > j.limits.Events { // more than one, where the bound was lowered
 			j.shift(r)
 		}
 	}

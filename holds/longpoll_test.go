@@ -62,6 +62,17 @@ func TestPoll_ItsConnectionComesBackOnlyWhenTheWholeAnswerIsOut(t *testing.T) {
 	})
 }
 
+// It comes back with the id of what it got: whatever it did not get before that
+// one is lost.
+func TestPoll_OfSeveralEventsThatItMissedTheFirstIsTheAnswer(t *testing.T) {
+	s := startStation(t, Config{})
+	last := s.Position()
+	first := s.publish("first", "room")
+	s.publish("second", "room")
+	s.publish("third", "room")
+	s.openPoll(Spec{Last: fmt.Sprint(last)}, false).wantAnswer("first", fmt.Sprint(first), false)
+}
+
 // slowly keeps what the kernel takes on its way far below a large event.
 func slowly(client, server net.Conn) {
 	for _, end := range []net.Conn{client, server} {

@@ -520,17 +520,24 @@ func (l *loop) end(h *hold, reason End) {
 	if h.state >= leaving {
 		return
 	}
-	if !reason.gone() && h.state == live && (h.poll == nil || h.poll.answer == nil) {
-		l.owed(h, l.hub.head.Load()+1)
-	}
-	for reason == EndPublished && h.state == catching && h.outbox == nil { // what was published before the end
-		l.feed(h)
+	if h.poll == nil || h.poll.answer == nil {
+		l.settle(h, reason)
 	}
 	if h.state >= leaving { // what it was owed was too much, or an answer
 		return
 	}
 	h.state = leaving
 	l.ended = append(l.ended, endedHold{h, reason})
+}
+
+// settle gives a hold, before its end, what was published to it before.
+func (l *loop) settle(h *hold, reason End) {
+	if !reason.gone() && h.state == live {
+		l.owed(h, l.hub.head.Load()+1)
+	}
+	for reason == EndPublished && h.state == catching && h.outbox == nil {
+		l.feed(h)
+	}
 }
 
 // bury takes holds that have ended out of every table, then says the last word

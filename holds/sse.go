@@ -64,10 +64,13 @@ func appendBlank(b []byte) []byte {
 	if !ended {
 		return append(b, "\n\n"...)
 	}
-	if _, blank := cutLineEnd(rest); !blank {
-		return append(b, '\n')
+	if _, blank := cutLineEnd(rest); blank {
+		return b
 	}
-	return b
+	if b[len(b)-1] == '\r' { // a single LF behind it would be a part of that line's end
+		b = append(b, '\n')
+	}
+	return append(b, '\n')
 }
 
 func cutLineEnd(b []byte) (rest []byte, ended bool) {

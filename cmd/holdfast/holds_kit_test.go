@@ -95,12 +95,18 @@ func startHolds(t *testing.T, server holdsServer, yaml string, env ...string) *h
 	s := startHoldsAlone(t, yaml, []*app{a.app}, env...)
 	s.app = a
 	a.startFor(s.publish)
+	s.mustBecomeReady()
+	return s
+}
+
+// mustBecomeReady waits until every target has answered.
+func (s *holdsSite) mustBecomeReady() {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := s.awaitReady(ctx); err != nil || ctx.Err() != nil {
-		t.Fatal("not ready:", err, ctx.Err())
+		s.t.Fatal("not ready:", err, ctx.Err())
 	}
-	return s
 }
 
 // startHoldsAlone starts nothing but Holdfast, and does not wait until it is ready.

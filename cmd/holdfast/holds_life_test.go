@@ -58,7 +58,6 @@ func TestHold_ARestartOfHoldfastIsToldAsAGap(t *testing.T) {
 	}
 }
 
-// The negative arm: what ends a hold is Holdfast, not the app.
 func TestHold_RestartsOfTheAppAndReloadsTouchNone(t *testing.T) {
 	t.Parallel()
 	a := newHoldsApp(t, djangoSync)

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // Event streams that are held, from the app's answer to the client's end: the
@@ -355,7 +353,7 @@ func TestHold_TwoSyncWorkersCarryAThousandStreams(t *testing.T) {
 	eventuallySubscribers(t, s.addr, 500)
 }
 
-// The negative arm: without the hold header two such workers carry two.
+// The negative arm: asked directly, the app is done with its answer. Who holds is Holdfast.
 func TestHold_WithoutHoldfastTheViewEndsAndNobodyIsHeld(t *testing.T) {
 	t.Parallel()
 	a := newHoldsApp(t, flaskSync)
@@ -384,11 +382,7 @@ func TestHold_BesideAStreamOfAnASGIAppTheHeartbeatIsOfTheHoldAlone(t *testing.T)
 	t.Parallel()
 	d := startDesk(t)
 	s := startHoldsAlone(t, mixedHolds, []*app{d.wsgi, d.asgi})
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	if err := s.awaitReady(ctx); err != nil || ctx.Err() != nil {
-		t.Fatal("not ready:", err, ctx.Err())
-	}
+	s.mustBecomeReady()
 	held := follow(t, s.addr, "/live/feed")
 	stream := openStream(t, s.addr, "/rt/gated", eventSource)
 	direct := openStream(t, d.asgi.addr, "/rt/gated", eventSource)
@@ -421,11 +415,7 @@ func TestHold_OnAStreamLaneItTakesNoSlot(t *testing.T) {
 	t.Parallel()
 	d := startDesk(t)
 	s := startHoldsAlone(t, strings.Replace(mixedHolds, `"/rt/"`, `"/live/"`, 1), []*app{d.wsgi, d.asgi})
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	if err := s.awaitReady(ctx); err != nil || ctx.Err() != nil {
-		t.Fatal("not ready:", err, ctx.Err())
-	}
+	s.mustBecomeReady()
 	f := follow(t, s.addr, "/live/feed")
 	eventuallyIdle(t, s.holdfast)
 	publishTo(t, s.publish, "announcements", "on the lane of streams")
@@ -547,8 +537,8 @@ func TestHold_InTheLogTheExchangeIsHeldAndASlowEndHasItsReason(t *testing.T) {
 		}
 		publishTo(t, s.publish, "big", data)
 	}
-	eventuallySubscribers(t, s.addr, 0)
-	said := logLines(t, s.log.String(), "hold ended")
+	var said []map[string]any
+	eventually(t, "the line of its end", func() bool { said = logLines(t, s.log.String(), "hold ended"); return len(said) > 0 })
 	if len(said) != 1 || said[0]["reason"] != "slow" || said[0]["kind"] != "stream" || fmt.Sprint(said[0]["channels"]) != "[big]" {
 		t.Errorf("%v, want one hold that ended as slow, and its channels", said)
 	}
@@ -679,7 +669,7 @@ func TestGrant_ThatIsNotGoodIsRefusedAndHoldsNobody(t *testing.T) {
 var rawHolds = map[string]string{
 	"/length":   "M0-Hold: stream\r\nM0-Channel: news\r\nContent-Length: 7\r\n\r\n: whole",
 	"/chunked":  "M0-Hold: stream\r\nM0-Channel: news\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n: wh\r\n3\r\nole\r\n0\r\n\r\n",
-	"/close":    "M0-Hold: stream\r\nM0-Channel: news\r\nConnection: close\r\n\r\n: whole",
+	"/close":    "M0-Hold: stream\r\nM0-Channel: news\r\n\r\n: whole",
 	"/sse":      "Content-Type: text/event-stream\r\nM0-Hold: stream\r\nM0-Channel: news\r\n\r\n: whole\n\n",
 	"/case":     "m0-hold: Stream\r\nM0-CHANNEL:news\r\nContent-Length: 9\r\n\r\n: whole\n\n",
 	"/identity": "M0-Hold: stream\r\nM0-Channel: ,, news ,%zz\r\nContent-Encoding: identity\r\nContent-Length: 8\r\n\r\n: whole\n",
@@ -724,7 +714,7 @@ func startRawHolds(t *testing.T) *app {
 		}
 		defer conn.Close()
 		answer, waits := strings.CutSuffix(rawHolds[r.URL.Path], "...")
-		io.WriteString(conn, "HTTP/1.1 200 OK\r\n"+answer)
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\n"+answer)
 		if waits {
 			<-ended
 		}
@@ -743,11 +733,7 @@ lanes: {web: {upstream: app, slots: 4, response_timeout: 500ms}}
 routes: [{match: "/", lane: web}]
 holds: {heartbeat: 0}
 `, []*app{startRawHolds(t)})
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	if err := s.awaitReady(ctx); err != nil || ctx.Err() != nil {
-		t.Fatal("not ready:", err, ctx.Err())
-	}
+	s.mustBecomeReady()
 	return s
 }
 

@@ -20,10 +20,10 @@ import (
 // which order, and what becomes of them while the app is full, away or asked to
 // stop.
 
-// steps is what a chat does: two come into a room and one into another, an
-// event of the app's goes to the room, and a message of one of them goes
-// through a view to the room. It reports what was not as it should be.
-func steps(addr, publish string, t *testing.T) (took time.Duration) {
+// chat is what an app does with sockets: two come into a room and one into
+// another, an event goes to the room, and a message of one of them goes through
+// a view to the room.
+func chat(t *testing.T, addr, publish string) (took time.Duration) {
 	t.Helper()
 	began := monotonic()
 	one, two := openSocket(t, addr, "/ws?channel=room"), openSocket(t, addr, "/ws?channel=room")
@@ -44,6 +44,7 @@ func steps(addr, publish string, t *testing.T) (took time.Duration) {
 	for _, c := range []*socketClient{one, two, apart} {
 		c.Close()
 	}
+	eventuallyHolds(t, addr, holdsShown{})
 	return took
 }
 
@@ -54,11 +55,12 @@ func TestSocket_HandshakeFanOutRelayAndIsolationAreOverBeforeTwoSlowViewsOfTheSa
 			t.Parallel()
 			c, a := startSocketsBinary(t, server, holdsLanes)
 			publish := c.publishAddr(t)
-			alone := steps(c.addr, publish, t)
+			chat(t, c.addr, publish) // the app's first requests take longer
+			alone := chat(t, c.addr, publish)
 			slow := make(chan []attempt, 1)
 			go func() { slow <- askAtOnce("http://"+c.addr, 2, "/slow?ms=1500") }()
 			eventually(t, "two slow views", func() bool { return a.running("/slow") == 2 })
-			beside := steps(c.addr, publish, t)
+			beside := chat(t, c.addr, publish)
 			over := monotonic()
 			for _, got := range <-slow {
 				if !got.ok() {
