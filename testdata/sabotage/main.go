@@ -38,6 +38,7 @@ const (
 )
 
 func main() {
+	rules = append(rules, holdRules...)
 	only := flag.String("only", "", "play the rule of this `name` alone")
 	list := flag.Bool("list", false, "list the rules and stop")
 	flag.Parse()
