@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/zap"
 
@@ -165,7 +166,11 @@ func (l *loop) obey(h *hold, a Answer) {
 	if reply.BadChannels > 0 {
 		l.home.log.Warn("channel names that are none were left out", zap.String("hold", l.connection(h)), zap.Int("names", reply.BadChannels))
 	}
-	if reply.Opcode != 0 {
+	switch {
+	case opcode(reply.Opcode) == opText && !utf8.Valid(a.Body): // a browser would end the connection
+		l.counts.inbound[inboundFailed].Add(1)
+		l.home.log.Warn("a reply of text is not UTF-8, it is not sent", zap.String("hold", l.connection(h)))
+	case reply.Opcode != 0:
 		l.sendBounded(h, appendFrame(nil, opcode(reply.Opcode), a.Body))
 	}
 	if h.state < leaving {

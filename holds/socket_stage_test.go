@@ -31,7 +31,16 @@ func (s *stage) frames(t *testing.T, h *hold) (got clientGets) {
 	return got
 }
 
-// ended is how many sockets ended for a reason.
+// socketsEnded is how many sockets ended for a reason.
 func (s *stage) socketsEnded(reason End) uint64 {
 	return s.loop.counts.ended[ModeWebSocket][reason].Load()
+}
+
+// answer has the app answer a message of a socket's client.
+func (s *stage) answer(h *hold, a Answer) {
+	h.socket.delivering = true // by the test, and not by a goroutine
+	s.loop.takeMessage(h, message{opcode: opText, payload: []byte("a message")})
+	s.loop.answered(h, a, nil)
+	s.loop.bury()
+	s.rest()
 }

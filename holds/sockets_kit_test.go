@@ -41,6 +41,8 @@ type station struct {
 // can be taken out of it.
 type wrapped struct{ net.Conn }
 
+func (w wrapped) CloseWrite() error { return w.Conn.(*net.TCPConn).CloseWrite() }
+
 // stations are ways to come to a hold.
 var stations = map[string]func(testing.TB, Config) *station{
 	"tcp":  startStation,

@@ -172,7 +172,7 @@ type visitor struct {
 // Clients leave, others come, whose descriptors have the same numbers, and to
 // each one's channel is published while it comes and leaves.
 func TestHolds_ADescriptorUsedAgainNeverGetsAnothersBytes(t *testing.T) {
-	const visits, atOnce = 150, 8
+	const visits, atOnce = 80, 8
 	s := startStation(t, Config{})
 	var stop atomic.Bool
 	var visitors [8]visitor

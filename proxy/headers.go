@@ -158,14 +158,11 @@ func (c *clientConn) requestHead(dst []byte, bodyLength int64, keepAlive bool) [
 	var requestID []byte
 	for _, f := range r.fields {
 		switch f.kind {
-		case kindAcceptEncoding:
-			if !noEncoding {
-				dst = appendField(dst, f.Field)
+		case kindPlain, kindAccept, kindAcceptEncoding:
+			if f.kind == kindAcceptEncoding && noEncoding || named != nil && names(named, f.Name) {
+				continue
 			}
-		case kindPlain, kindAccept:
-			if named == nil || !names(named, f.Name) {
-				dst = appendField(dst, f.Field)
-			}
+			dst = appendField(dst, f.Field)
 		case kindRequestID:
 			if requestID == nil && wellFormedID(f.Value) {
 				requestID = f.Value

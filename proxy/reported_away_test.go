@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"holdfast/lanes"
 	"holdfast/proxy"
 	"holdfast/upstream"
@@ -158,4 +160,80 @@ func TestForward_AUnixSocketThatIsMadeAgainIsUsedAgain(t *testing.T) {
 	until(t, "it is up", func() bool { return up.Targets()[0].State().Up })
 	asks()
 	again()
+}
+
+// ---- Which fault it was.
+
+// Each way to get no answer has its own status, reason and one line in the log,
+// with the lane; and the exchange's line says how long it took and who ended it.
+func TestForward_EachWayToGetNoAnswerHasItsOwnWord(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{})
+	app := startTCP(t, asApp(func(a *appConn) {
+		for {
+			line, fields := a.head()
+			if line == "" {
+				return
+			}
+			a.readUpload(fields)
+			switch strings.Fields(line)[1] {
+			case "/reset":
+				a.SetLinger(0)
+				return
+			case "/malformed":
+				a.say("HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\n")
+			case "/stalls":
+				a.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
+				opened(t, gate)
+				return
+			case "/silent", "/held":
+				opened(t, gate)
+				return
+			}
+		}
+	}))
+	const limit = 200 * time.Millisecond
+	down, _ := startDown(t, upstream.Config{Park: time.Millisecond})
+	full := startLane(t, app, lanes.Config{Name: "full", Slots: 1, Queue: 1, QueueTimeout: limit})
+	closed := startLane(t, app, lanes.Config{Name: "closed", Slots: 1})
+	closed.Close()
+	web := startLane(t, app, lanes.Config{Name: "web", Slots: 8, ResponseTimeout: limit})
+	addr, logs := startLogged(t, "tcp", proxy.Config{AccessLog: true}, []proxy.Route{
+		{Match: "/", Lane: web}, {Match: "/refused", Lane: down}, {Match: "/late", Lane: full}, {Match: "/held", Lane: full}, {Match: "/closed", Lane: closed}})
+	say(t, addr, get("/held"))
+	until(t, "its slot is taken", func() bool { return full.Snapshot().InUse == 1 })
+	for i, c := range []struct {
+		path   string
+		status int // 0: the answer is cut
+		reason string
+		lane   string
+		end    string
+	}{
+		{"/refused", 503, "upstream_down", "down", "holdfast_waiting"}, {"/reset", 502, "upstream_error", "web", "upstream_running"},
+		{"/malformed", 502, "upstream_error", "web", "upstream_running"}, {"/silent", 504, "upstream_timeout", "web", "upstream_running"},
+		{"/stalls", 0, "", "", "upstream_answering"}, {"/late", 503, "lane_timeout", "full", "holdfast_waiting"}, {"/closed", 503, "draining", "closed", "holdfast_waiting"},
+	} {
+		before := logs.FilterLevelExact(zap.WarnLevel).Len()
+		client := say(t, addr, "POST "+c.path+" HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\n\r\n")
+		if c.status == 0 {
+			if answer, err := client.Read("POST"); err == nil {
+				t.Errorf("%s is answered %d %q, whole", c.path, answer.status, answer.body)
+			}
+		} else {
+			client.wantReason(t, c.status, c.reason)
+		}
+		until(t, "the exchange is logged", func() bool { return logs.FilterMessage("exchange").Len() == i+1 })
+		exchange := logs.FilterMessage("exchange").All()[i].ContextMap()
+		if exchange["end"] != c.end || exchange["took"] == nil || exchange["wait"] == nil {
+			t.Errorf("%s: the exchange is logged as %v", c.path, exchange)
+		}
+		warned := logs.FilterLevelExact(zap.WarnLevel).All()[before:]
+		if len(warned) != 1 {
+			t.Fatalf("%s: the log has %v", c.path, warned)
+		}
+		if fields := warned[0].ContextMap(); c.status > 0 && (fields["reason"] != c.reason || fields["lane"] != c.lane) || c.status == 0 && !strings.Contains(warned[0].Message, "cut short") {
+			t.Errorf("%s: the log says %s %v", c.path, warned[0].Message, fields)
+		}
+	}
+	close(gate)
 }

@@ -52,12 +52,16 @@ func serverFrame(op byte, payload string) string {
 const approve = "M0-Hold: websocket\r\nM0-Channel: news\r\n"
 
 // startSockets is startHolds with messages of sockets going to the app.
-func startSockets(t *testing.T) *holdSite {
+func startSockets(t *testing.T, changes ...func(*proxy.Config)) *holdSite {
 	t.Helper()
 	s := startHolds(t, holdSetup{lane: lanes.Config{Queue: 8, QueueTimeout: patience}})
 	s.takeBack()
 	routes := []proxy.Route{{Match: "/", Lane: s.lane, MessagePath: "/ws/message"}}
-	if err := s.server.Configure(proxy.Config{Holds: s.holds, Dialects: holds.Dialects{M0: true}}, routes); err != nil {
+	cfg := proxy.Config{Holds: s.holds, Dialects: holds.Dialects{M0: true}}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	if err := s.server.Configure(cfg, routes); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -242,6 +246,20 @@ func TestSocket_FramesThatComeWithTheHandshakeAreTheSockets(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The clocks of a connection are not those of a socket: neither an event nor a
+// message comes too late.
+func TestSocket_AHeldOneOutlivesTheClocksOfItsConnection(t *testing.T) {
+	t.Parallel()
+	s := startSockets(t, shortClocks)
+	c := s.openSocket(t, masked(opText, "half"))
+	pass(t, s.addr)
+	s.publish("news", "late")
+	c.wantBytes(t, serverFrame(opText, "late"))
+	c.say(t, masked(0x80, " and half"))
+	s.message(t, "half and half").answer(ok("M0-Reply: text\r\n", "late, too"))
+	c.wantBytes(t, serverFrame(opText, "late, too"))
 }
 
 // ---- The ends.

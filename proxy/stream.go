@@ -103,6 +103,9 @@ func (c *clientConn) forwardStream(rt *Route, limit int64) (keep bool, err error
 		return false, bodyTooLarge()
 	}
 	bodyLength := c.req.length
+	if bodyLength < 0 && expectsBody(c.req.method) {
+		bodyLength = 0
+	}
 	var up *upload
 	if c.req.hasBody() {
 		up = &upload{client: c, limit: limit, ended: make(chan struct{})}

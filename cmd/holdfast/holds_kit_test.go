@@ -225,8 +225,11 @@ func dialEvents(addr, path, fields string) (*follower, error) {
 	}
 	f := &follower{Conn: conn, in: bufio.NewReader(conn)}
 	conn.SetDeadline(time.Now().Add(time.Minute))
-	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", path, fields)
-	if f.response, err = http.ReadResponse(f.in, nil); err != nil {
+	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", path, fields)
+	if err == nil {
+		f.response, err = http.ReadResponse(f.in, nil)
+	}
+	if err != nil {
 		conn.Close()
 		return nil, err
 	}
