@@ -90,6 +90,11 @@ func (l *loop) deliverNext(h *hold) {
 	go l.forward(h, m)
 }
 
+// failedPause is between a message that was cut and the next: a process that is
+// killed loses its connections some milliseconds before its listener, which
+// would take the next message along too.
+const failedPause = 100 * time.Millisecond
+
 // unseenPause is between two tries of a message that the app has not seen.
 const unseenPause = 50 * time.Millisecond
 
@@ -100,6 +105,9 @@ func (l *loop) forward(h *hold, m *Inbound) {
 	for errors.Is(err, ErrUnseen) && l.home.ctx.Err() == nil {
 		<-time.After(unseenPause)
 		answer, err = forward(l.home.ctx, m)
+	}
+	if err != nil && !errors.Is(err, ErrUnseen) && !errors.Is(err, ErrDown) && !errors.Is(err, ErrStopping) {
+		<-time.After(failedPause)
 	}
 	l.hub.call(l, func() { l.answered(h, answer, err) })
 }

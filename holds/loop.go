@@ -181,7 +181,7 @@ func (l *loop) turn() (more bool) {
 	if l.next == len(l.taken) {
 		l.take()
 	}
-	for left := l.pace.slice; left > 0 && l.next < len(l.taken) && len(l.walks) < l.pace.walks; l.next++ {
+	for left := l.pace.slice; left > 0 && !l.stopped && l.next < len(l.taken) && len(l.walks) < l.pace.walks; l.next++ {
 		i := l.taken[l.next]
 		l.taken[l.next] = item{}
 		left -= l.handle(i)
@@ -703,6 +703,25 @@ func (l *loop) nextTick(now time.Time) time.Time {
 		every = min(every, l.alarms[0].at.Sub(now))
 	}
 	return now.Add(max(every, tickLeast))
+}
+
+// due is when the next tick is to be, if it was to be at before; zero: none is.
+// What a turn has done may have it be sooner.
+func (l *loop) due(before time.Time) time.Time {
+	next := l.nextTick(time.Now())
+	if before.IsZero() || !next.IsZero() && next.Before(before) {
+		return next
+	}
+	return before
+}
+
+// tickIf makes the tick that is due, and gives what is left of that.
+func (l *loop) tickIf(due time.Time) time.Time {
+	if now := time.Now(); !due.IsZero() && !now.Before(due) {
+		l.tick(now)
+		return time.Time{}
+	}
+	return due
 }
 
 const tickLeast = 5 * time.Millisecond

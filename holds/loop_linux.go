@@ -85,24 +85,18 @@ func (p *epoll) free() {
 func (p *epoll) run() {
 	l := p.loop
 	var due time.Time
-	for !l.stopped {
+	for {
 		more := l.turn()
 		if l.stopped {
 			break
 		}
+		due = l.due(due)
 		p.wait(more || !l.sleep(), due)
 		for _, event := range p.events[:p.ready] {
 			p.tell(&event)
 		}
 		l.bury()
-		now := time.Now()
-		if !due.IsZero() && !now.Before(due) {
-			l.tick(now)
-			due = time.Time{}
-		}
-		if next := l.nextTick(now); due.IsZero() || next.Before(due) {
-			due = next
-		}
+		due = l.tickIf(due)
 	}
 	p.free()
 }

@@ -21,19 +21,16 @@ func newRunner(l *loop) (runner, error) {
 func (g *goroutines) run() {
 	l := g.loop
 	var due time.Time
-	for !l.stopped {
+	for {
 		more := l.turn()
-		if !more && !l.stopped && l.sleep() {
+		if l.stopped {
+			return
+		}
+		due = l.due(due)
+		if !more && l.sleep() {
 			g.wait(due)
 		}
-		now := time.Now()
-		if !due.IsZero() && !now.Before(due) {
-			l.tick(now)
-			due = time.Time{}
-		}
-		if next := l.nextTick(now); due.IsZero() || next.Before(due) {
-			due = next
-		}
+		due = l.tickIf(due)
 	}
 }
 

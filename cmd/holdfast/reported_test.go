@@ -220,23 +220,24 @@ func TestReload_TwentyLeaveWhatIsOpenAndTheCountsAlone(t *testing.T) {
 	running.get("/hang", "hangs")
 	eventually(t, "the view to hang", func() bool { return a.running("/hang") == 1 })
 	publishTo(t, c.publishAddr(t), "elsewhere", "counted")
-	change := func(text, says string) {
+	change := func(text, result string) {
 		t.Helper()
-		before := len(logLines(t, c.log.String(), says))
+		series := `holdfast_reload_total{result="` + result + `"}`
+		before := metric(t, c.admin(t), series)
 		replaceFile(t, config, text)
 		c.signal(t, syscall.SIGHUP)
-		eventually(t, "the log to say "+says, func() bool { return len(logLines(t, c.log.String(), says)) > before })
+		eventually(t, "a reload that is "+result, func() bool { return metric(t, c.admin(t), series) > before })
 	}
 	reload := func(i int) {
 		yaml := strings.Replace(base, "slots: 4", "slots: "+strconv.Itoa(1+i%7), 1) + "log: {level: " + []string{"info", "debug"}[i%2] + "}\n"
-		change(holdsBase+fmt.Sprintf(yaml, a.addr), "reloaded")
+		change(holdsBase+fmt.Sprintf(yaml, a.addr), "ok")
 	}
 	reload(0)
 	before := c.goroutines(t)
 	for i := range 20 {
 		reload(i)
 		if i%5 == 4 {
-			change("lanse: {}\n"+holdsBase+fmt.Sprintf(base, a.addr), "reload refused, the old configuration stays")
+			change("lanse: {}\n"+holdsBase+fmt.Sprintf(base, a.addr), "failed")
 		}
 	}
 	wantSteady(t, "goroutines", before, 2, func() int { return c.goroutines(t) })
