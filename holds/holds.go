@@ -311,6 +311,6 @@ func (h *home) tellEnd(l *loop, hd *hold, reason End) {
 	}
 	if entry := h.log.Check(level, "hold ended"); entry != nil {
 		entry.Write(zap.String("hold", l.connection(hd)), zap.Stringer("kind", hd.kind), zap.Stringer("reason", reason),
-			zap.Strings("channels", hd.channels()))
+			zap.String("channel", EncodeChannels(hd.channels())))
 	}
 }

@@ -126,8 +126,7 @@ func (h *hub) join(hd *hold, l *loop, channels []string, o *opening) {
 // sit gives a hold a seat in a channel's room. h.mu is held.
 func (h *hub) sit(hd *hold, l *loop, name string) *seat {
 	r := h.room(name)
-	r.members++
-	r.local[l.index].count++
+	h.count(r, l, 1)
 	return hd.sit(r)
 }
 
@@ -167,9 +166,20 @@ func (h *hub) leaveRoom(l *loop, r *room) {
 	now := int64(h.now().Sub(h.epoch))
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r.members--
-	r.local[l.index].count--
+	h.count(r, l, -1)
 	h.settle(r, now)
+}
+
+// count counts a member of a loop's in or out. While a room has members it is
+// theirs, and no part of the journal. h.mu is held.
+func (h *hub) count(r *room, l *loop, n int) {
+	if r.members == 0 {
+		h.journal.bytes -= roomOverhead
+	}
+	r.local[l.index].count += n
+	if r.members += n; r.members == 0 {
+		h.journal.bytes += roomOverhead
+	}
 }
 
 // leave lowers the counts of holds that their loop has taken out of its rooms.
@@ -180,8 +190,7 @@ func (h *hub) leave(l *loop, left []*hold) {
 	for _, hd := range left {
 		for i := range hd.seats() {
 			r := hd.seatAt(i).room
-			r.members--
-			r.local[l.index].count--
+			h.count(r, l, -1)
 			h.settle(r, now)
 		}
 		h.forget(now, false) // also where nothing is published

@@ -30,10 +30,8 @@ type pipe struct {
 
 // pipes are the sockets of one loop. They are used by the loop's goroutine.
 type pipes struct {
-	of map[*hold]*pipe
-	// adopted is what the next hold is given.
-	adopted *pipe
-	woken   atomic.Int64
+	of    map[*hold]*pipe
+	woken atomic.Int64
 }
 
 func (p *pipes) adopt(h *hold, _ net.Conn) error { return nil }

@@ -25,6 +25,7 @@ var outPool = sync.Pool{New: func() any { b := make([]byte, outBytes); return &b
 // forward sends the request to the app through the route's lane, and the
 // answer to the client. keep: another request may follow.
 func (c *clientConn) forward(rt *Route) (keep bool, err error) {
+	c.nameRequest()
 	limit := rt.BodyBytes
 	if limit == 0 {
 		limit = c.site.cfg.BodyBytes

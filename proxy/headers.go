@@ -155,7 +155,6 @@ func (c *clientConn) requestHead(dst []byte, bodyLength int64, keepAlive bool) [
 	named := r.connectionNames()
 	// What is held must not come encoded: it could not be added to.
 	noEncoding := r.upgrade || r.acceptsEvents()
-	var requestID []byte
 	for _, f := range r.fields {
 		switch f.kind {
 		case kindPlain, kindAccept, kindAcceptEncoding:
@@ -163,19 +162,9 @@ func (c *clientConn) requestHead(dst []byte, bodyLength int64, keepAlive bool) [
 				continue
 			}
 			dst = appendField(dst, f.Field)
-		case kindRequestID:
-			if requestID == nil && wellFormedID(f.Value) {
-				requestID = f.Value
-			}
 		}
 	}
 	dst = c.appendForwarded(dst)
-	c.requestID = c.requestID[:0]
-	if requestID != nil {
-		c.requestID = append(c.requestID, requestID...)
-	} else {
-		c.requestID = appendNewID(c.requestID)
-	}
 	dst = append(append(append(dst, "X-Request-ID: "...), c.requestID...), "\r\nX-Request-Start: t="...)
 	dst = strconv.AppendInt(dst, time.Now().UnixMicro(), 10)
 	dst = append(dst, "\r\n"...)
@@ -192,6 +181,19 @@ func (c *clientConn) requestHead(dst []byte, bodyLength int64, keepAlive bool) [
 		dst = append(dst, "\r\n"...)
 	}
 	return append(dst, "\r\n"...)
+}
+
+// nameRequest gives the request its id: the client's own where that is well
+// formed, or a new one.
+func (c *clientConn) nameRequest() {
+	c.requestID = c.requestID[:0]
+	for _, f := range c.req.fields {
+		if f.kind == kindRequestID && wellFormedID(f.Value) {
+			c.requestID = append(c.requestID, f.Value...)
+			return
+		}
+	}
+	c.requestID = appendNewID(c.requestID)
 }
 
 // acceptsEvents reports whether the client may be an EventSource.

@@ -539,7 +539,7 @@ func TestHold_InTheLogTheExchangeIsHeldAndASlowEndHasItsReason(t *testing.T) {
 	}
 	var said []map[string]any
 	eventually(t, "the line of its end", func() bool { said = logLines(t, s.log.String(), "hold ended"); return len(said) > 0 })
-	if len(said) != 1 || said[0]["reason"] != "slow" || said[0]["kind"] != "stream" || fmt.Sprint(said[0]["channels"]) != "[big]" {
+	if len(said) != 1 || said[0]["reason"] != "slow" || said[0]["kind"] != "stream" || said[0]["channel"] != "big" {
 		t.Errorf("%v, want one hold that ended as slow, and its channels", said)
 	}
 	if _, err := io.Copy(io.Discard, f.in); !errors.Is(err, syscall.ECONNRESET) {

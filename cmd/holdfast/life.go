@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -127,17 +128,23 @@ func (h *holdfast) stopAll(bound time.Duration) {
 	}
 	h.reloading.Unlock()
 	h.holds.Close()
-	h.server.Cut()
+	var ends sync.WaitGroup // all at once: each takes a moment to tell its clients
+	ends.Go(h.server.Cut)
+	for _, own := range []*proxy.Server{h.publisher, h.admin} {
+		if own != nil {
+			ends.Go(func() { shutdownSoon(own) })
+		}
+	}
+	ends.Wait()
 	for _, u := range w.upstreams {
 		u.Close()
 	}
 	h.state.Store(stateStopped)
-	for _, own := range []*proxy.Server{h.publisher, h.admin} {
-		if own == nil {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		own.Shutdown(ctx)
-		cancel()
-	}
+}
+
+// shutdownSoon ends one of our own addresses.
+func shutdownSoon(own *proxy.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	own.Shutdown(ctx)
 }

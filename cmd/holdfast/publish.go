@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,7 +16,7 @@ const publishUsage = `publish one event
 
   holdfast publish CHANNEL [DATA] [--event NAME] [-c config.yaml | --url ADDRESS] [--key KEY]
 
-Without DATA the data is read from standard input. Printed are the event's id
+Without DATA the data is read from standard input, less one newline at its end. Printed are the event's id
 and how many holds it reached.
 
 `
@@ -43,6 +44,7 @@ func publishCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) in
 			fmt.Fprintln(stderr, "holdfast: standard input cannot be read:", err)
 			return exitFailed
 		}
+		data = bytes.TrimSuffix(data, []byte("\n")) // which echo and editors add
 	}
 	c, code := publishAddress(*file, *address, *key, stderr)
 	if c == nil {

@@ -123,9 +123,9 @@ var holdRules = []rule{
 		timeout: 60 * time.Second, timeoutBites: true,
 	},
 	{
-		name: "slot-kept-by-a-hold",
+		name: "held-before-the-answer-is-whole",
 		file: "proxy/hold.go", find: "	spec.Body, err = c.readHoldBody(ex, rt.Lane)\n", replace: "	spec.Body, err = nil, nil\n",
-		pkg: "proxy", run: "^TestHold_ASlotServesOthersWhileItsClientIsHeld$",
+		pkg: "proxy", run: "^TestHold_AnInstructionThatCannotBeFollowedIsBadHold$",
 		timeout: 60 * time.Second, timeoutBites: true,
 	},
 	{
