@@ -6,6 +6,9 @@ const (
 	hub     = "holds/hub.go"
 	journal = "holds/journal.go"
 	loop    = "holds/loop.go"
+	deliver = "holds/deliver.go"
+	bury    = "holds/bury.go"
+	tick    = "holds/tick.go"
 	sse     = "holds/sse.go"
 
 	// thousands opens two thousand holds while four publish.
@@ -50,7 +53,7 @@ var holdRules = []rule{
 	},
 	{
 		name: "event-overtakes-a-walk",
-		file: loop, find: "\tl.owed(h, e.id)\n", replace: "",
+		file: deliver, find: "\tl.owed(h, e.id)\n", replace: "",
 		pkg: "holds", run: histories,
 	},
 	{
@@ -74,7 +77,7 @@ var holdRules = []rule{
 	// ---- Nobody is hurt who is not concerned.
 	{
 		name: "outbox-unbounded",
-		file: loop, find: "if o := h.outbox; o != nil && o.behind+len(b) > l.limits.Load().OutboxBytes {", replace: "if false {",
+		file: deliver, find: "if o := h.outbox; o != nil && o.behind+len(b) > l.limits.Load().OutboxBytes {", replace: "if false {",
 		pkg: "holds", run: "^TestSlow_TheBoundIsOfWhatIsBehindTheFirstThatWaits$",
 	},
 	{
@@ -84,17 +87,17 @@ var holdRules = []rule{
 	},
 	{
 		name: "stalled-client-stays",
-		file: loop, find: "if now.Sub(o.since) < bound {", replace: "if true {",
+		file: tick, find: "if now.Sub(o.since) < bound {", replace: "if true {",
 		pkg: "holds", run: "^TestStall_AClientThatTakesNoByteForTheBoundIsReset$",
 	},
 	{
 		name: "no-heartbeat",
-		file: loop, find: "if !quiet || !beat || h.poll != nil {", replace: "if quiet || true {",
+		file: tick, find: "if !quiet || !beat || h.poll != nil {", replace: "if quiet || true {",
 		pkg: "holds", run: "^TestHeartbeat_AQuietHoldGetsACommentAndEveryFourthTimeThePosition$",
 	},
 	{
 		name: "closed-before-it-left-its-channels",
-		file: loop, find: "\t\tl.depart(e.hold)\n", replace: "",
+		file: bury, find: "\t\tl.depart(e.hold)\n", replace: "",
 		pkg: "holds", run: histories,
 	},
 	{
@@ -104,7 +107,7 @@ var holdRules = []rule{
 	},
 	{
 		name: "poll-answered-with-the-last-event",
-		file: loop, find: "	if h.poll == nil || h.poll.answer == nil {\n\t\tl.settle", replace: "	{\n\t\tl.settle",
+		file: bury, find: "	if h.poll == nil || h.poll.answer == nil {\n\t\tl.settle", replace: "	{\n\t\tl.settle",
 		pkg: "holds", run: "^TestPoll_",
 		timeout: 60 * time.Second, timeoutBites: true,
 	},

@@ -1,0 +1,211 @@
+package holds
+
+import "slices"
+
+// deliver offers an event to the loop's members of its channels.
+func (l *loop) deliver(e *event) (cost int) {
+	members := 0
+	for _, r := range e.rooms {
+		members += len(r.local[l.index].holds)
+	}
+	if members > l.pace.slice {
+		l.walks = append(l.walks, walk{event: e, at: len(e.rooms[0].local[l.index].holds) - 1})
+		return 1
+	}
+	for _, r := range e.rooms {
+		for _, h := range r.local[l.index].holds {
+			l.offer(h, e)
+		}
+	}
+	return members + 1
+}
+
+// walk makes a slice of the oldest walk. Downwards, because a member that
+// leaves is replaced by the last: nobody is passed over.
+func (l *loop) walk() {
+	w := &l.walks[0]
+	for range l.pace.slice {
+		holds := w.event.rooms[w.room].local[l.index].holds
+		w.at = min(w.at, len(holds)-1)
+		for w.at < 0 {
+			if w.room++; w.room == len(w.event.rooms) {
+				l.walks = slices.Delete(l.walks, 0, 1)
+				return
+			}
+			holds = w.event.rooms[w.room].local[l.index].holds
+			w.at = len(holds) - 1
+		}
+		l.offer(holds[w.at], w.event)
+		w.at--
+	}
+}
+
+// offer gives a live hold an event that it has not got. A walk that has not
+// come to it yet comes first: nothing overtakes an older event.
+func (l *loop) offer(h *hold, e *event) {
+	if h.state != live || h.cursor >= e.id {
+		return
+	}
+	l.owed(h, e.id)
+	if h.state == live {
+		l.give(h, e)
+	}
+}
+
+// owed gives a hold what walks under way have for it, before the event id.
+func (l *loop) owed(h *hold, id int64) {
+	for i := range l.walks {
+		e := l.walks[i].event
+		if e.id >= id {
+			return
+		}
+		if h.state == live && h.cursor < e.id && h.in(e) {
+			l.give(h, e)
+		}
+	}
+}
+
+func (l *loop) give(h *hold, e *event) {
+	if h.poll != nil {
+		l.answerEvent(h, e)
+		return
+	}
+	b := e.bytesFor(h)
+	if o := h.outbox; o != nil && o.behind+len(b) > l.limits.Load().OutboxBytes {
+		l.end(h, EndSlow)
+		return
+	}
+	h.cursor = e.id
+	l.offered++
+	l.send(h, b)
+}
+
+// send writes b, behind what waits.
+func (l *loop) send(h *hold, b []byte) {
+	l.pieces = append(l.pieces[:0], b)
+	l.sendAll(h, l.pieces, len(b))
+}
+
+func (l *loop) sendAll(h *hold, pieces [][]byte, size int) {
+	h.wrote = true
+	n := 0
+	if h.outbox == nil {
+		var err error
+		if n, err = l.sockets.write(h, pieces); err != nil {
+			l.hangUp(h)
+			return
+		}
+		if n == size {
+			return
+		}
+		l.box(h)
+	}
+	for _, b := range pieces {
+		if n >= len(b) {
+			n -= len(b)
+			continue
+		}
+		h.outbox.push(b[n:])
+		l.counts.outbox.Add(int64(len(b) - n))
+		n = 0
+	}
+}
+
+// box gives a hold an outbox.
+func (l *loop) box(h *hold) {
+	h.outbox = &outbox{hold: h, at: len(l.outboxes), since: l.hub.now(), unacked: l.sockets.unacknowledged(h)}
+	l.outboxes = append(l.outboxes, h.outbox)
+}
+
+// unbox takes it away again.
+func (l *loop) unbox(h *hold) {
+	o := h.outbox
+	last := len(l.outboxes) - 1
+	l.outboxes[o.at] = l.outboxes[last]
+	l.outboxes[o.at].at = o.at
+	l.outboxes[last] = nil
+	l.outboxes = l.outboxes[:last]
+	l.counts.outbox.Add(-int64(o.bytes))
+	h.outbox = nil
+}
+
+// writable goes on with an outbox.
+func (l *loop) writable(h *hold) {
+	o := h.outbox
+	if o == nil || h.state == closed {
+		return
+	}
+	n, err := l.sockets.write(h, o.pieces)
+	if err != nil {
+		l.hangUp(h)
+		return
+	}
+	if n > 0 {
+		o.took(n)
+		o.since, o.unacked = l.hub.now(), -1
+		l.counts.outbox.Add(-int64(n))
+	}
+	if len(o.pieces) > 0 {
+		return
+	}
+	l.unbox(h)
+	switch h.state {
+	case catching:
+		l.enqueue(h)
+	case ending:
+		l.finish(h)
+	}
+}
+
+// enqueue has a hold fed from the journal.
+func (l *loop) enqueue(h *hold) {
+	if !h.queued {
+		h.queued = true
+		l.queue = append(l.queue, h)
+	}
+}
+
+// catchUp feeds some of the holds that catch up.
+func (l *loop) catchUp() {
+	for range min(len(l.queue), l.pace.catch) {
+		h := l.queue[0]
+		l.queue[0] = nil
+		l.queue = l.queue[1:]
+		h.queued = false
+		if h.state == catching && h.outbox == nil {
+			l.feed(h)
+		}
+	}
+}
+
+func (l *loop) feed(h *hold) {
+	events, lost, isLive := l.hub.fetch(h, l.fetched[:0])
+	switch {
+	case lost && h.poll != nil:
+		h.cursor = l.hub.head.Load()
+		h.poll.answer = l.answerNothing(h, true)
+		l.end(h, EndExpired)
+	case lost: // it is told of the gap when it comes back
+		l.end(h, EndSlow)
+	case isLive:
+		h.state = live
+	case h.poll != nil:
+		l.answerEvent(h, events[0])
+	default:
+		size := 0
+		pieces := l.pieces[:0]
+		for _, e := range events {
+			b := e.bytesFor(h)
+			pieces = append(pieces, b)
+			size += len(b)
+		}
+		h.cursor = events[len(events)-1].id
+		l.offered += uint64(len(events))
+		l.enqueue(h)
+		l.sendAll(h, pieces, size)
+		clear(pieces)
+		l.pieces = pieces[:0]
+	}
+	clear(events)
+	l.fetched = events[:0]
+}
