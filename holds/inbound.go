@@ -129,11 +129,10 @@ func (l *loop) answered(h *hold, a Answer, err error) {
 	case a.Status >= 300: // a redirect to a login page is no answer either
 		l.counts.inbound[inboundFailed].Add(1)
 		l.home.log.Warn("the app did not take an inbound message", zap.String("hold", l.connection(h)), zap.Int("status", a.Status))
+	case h.state < leaving && !l.obey(h, a):
+		l.counts.inbound[inboundFailed].Add(1)
 	default:
 		l.counts.inbound[inboundOK].Add(1)
-		if h.state < leaving {
-			l.obey(h, a)
-		}
 	}
 	if len(s.inbound) > 0 {
 		l.deliverNext(h)
@@ -168,15 +167,17 @@ func (l *loop) orphanDone(s *socket) {
 	}
 }
 
-// obey does what the app's answer to a message says.
-func (l *loop) obey(h *hold, a Answer) {
+// obey does what the app's answer to a message says; false: its reply could
+// not be sent.
+func (l *loop) obey(h *hold, a Answer) (sent bool) {
+	sent = true
 	reply := ParseReply(a.Fields)
 	if reply.BadChannels > 0 {
 		l.home.log.Warn("channel names that are none were left out", zap.String("hold", l.connection(h)), zap.Int("names", reply.BadChannels))
 	}
 	switch {
 	case opcode(reply.Opcode) == opText && !utf8.Valid(a.Body): // a browser would end the connection
-		l.counts.inbound[inboundFailed].Add(1)
+		sent = false
 		l.home.log.Warn("a reply of text is not UTF-8, it is not sent", zap.String("hold", l.connection(h)))
 	case reply.Opcode != 0:
 		l.sendBounded(h, appendFrame(nil, opcode(reply.Opcode), a.Body))
@@ -187,6 +188,7 @@ func (l *loop) obey(h *hold, a Answer) {
 	if reply.Close != 0 {
 		l.endSocket(h, EndPublished, uint16(reply.Close), reply.CloseReason)
 	}
+	return sent
 }
 
 // resubscribe has a socket leave channels and join others, at a position.

@@ -356,12 +356,7 @@ func appendNewID(dst []byte) []byte {
 // empty line. The framing is said by the caller.
 func (c *clientConn) responseHead(dst []byte, res *upstream.Response) []byte {
 	dst = appendStatusLine(dst, res.Status, res.Reason)
-	var named [][]byte
-	for _, f := range res.Fields {
-		if http1.EqualFold(f.Name, "connection") {
-			named = appendNamed(named, f.Value)
-		}
-	}
+	named := answerNames(res)
 	hasID, hasLength := false, false
 	for _, f := range res.Fields {
 		switch kindOf(f.Name) {
@@ -391,6 +386,16 @@ func (c *clientConn) responseHead(dst []byte, res *upstream.Response) []byte {
 		dst = append(append(append(dst, "X-Request-ID: "...), c.requestID...), "\r\n"...)
 	}
 	return dst
+}
+
+// answerNames are the fields that an answer's Connection names.
+func answerNames(res *upstream.Response) (named [][]byte) {
+	for _, f := range res.Fields {
+		if http1.EqualFold(f.Name, "connection") {
+			named = appendNamed(named, f.Value)
+		}
+	}
+	return named
 }
 
 // upgradeHead is the head of a 101: the app's, with the two fields that make

@@ -24,6 +24,7 @@ import (
 type upload struct {
 	client *clientConn
 	limit  int64
+	named  [][]byte      // fields that the request's Connection names
 	ended  chan struct{} // closed when Send has returned
 	sent   atomic.Int64
 	writes atomic.Bool // to the app, this moment
@@ -61,7 +62,7 @@ func (u *upload) Send(w io.Writer) (err error) {
 		return err
 	}
 	if c.req.chunked {
-		framed = append(c.appendTrailer(append(framed[:0], "0\r\n"...), c.chunked.Trailer(), true), "\r\n"...)
+		framed = append(appendTrailer(append(framed[:0], "0\r\n"...), c.chunked.Trailer(), u.named, true), "\r\n"...)
 		if _, err := w.Write(framed); err != nil {
 			return err
 		}
@@ -108,7 +109,7 @@ func (c *clientConn) forwardStream(rt *Route, limit int64) (keep bool, err error
 	}
 	var up *upload
 	if c.req.hasBody() {
-		up = &upload{client: c, limit: limit, ended: make(chan struct{})}
+		up = &upload{client: c, limit: limit, named: c.req.connectionNames(), ended: make(chan struct{})}
 		defer c.resumeRead()
 		if c.req.chunked {
 			bodyLength = chunkedBody
@@ -176,8 +177,9 @@ func (c *clientConn) forwardStream(rt *Route, limit int64) (keep bool, err error
 }
 
 // appendTrailer passes on of a trailer section what may be passed on of a head:
-// a trailer is no way round its rules. fromClient: it is a request's.
-func (c *clientConn) appendTrailer(dst, lines []byte, fromClient bool) []byte {
+// a trailer is no way round its rules. named are the fields that the message's
+// Connection names. fromClient: it is a request's.
+func appendTrailer(dst, lines []byte, named [][]byte, fromClient bool) []byte {
 	for len(lines) > 0 {
 		line, rest, _ := bytes.Cut(lines, []byte("\r\n"))
 		lines = rest
@@ -189,6 +191,9 @@ func (c *clientConn) appendTrailer(dst, lines []byte, fromClient bool) []byte {
 				continue
 			}
 		default:
+			continue
+		}
+		if names(named, name) {
 			continue
 		}
 		dst = append(append(dst, line...), "\r\n"...)
@@ -214,6 +219,10 @@ func (c *clientConn) failedStream(err error, lane *lanes.Lane, up *upload) (keep
 func (c *clientConn) relayStream(ex *lanes.Exchange, res *upstream.Response, up *upload) (keep bool, err error) {
 	c.record.phase, c.record.status = phaseAnswering, res.Status
 	f, keep := c.frame(res)
+	var named [][]byte
+	for _, name := range answerNames(res) {
+		named = append(named, bytes.Clone(name)) // res is gone with its last byte
+	}
 	if up != nil {
 		keep = keep && up.isWhole()
 	}
@@ -233,7 +242,7 @@ func (c *clientConn) relayStream(ex *lanes.Exchange, res *upstream.Response, up 
 		switch {
 		case readErr == io.EOF:
 			if f == framedChunked {
-				err = c.writeOnce(append(c.appendTrailer([]byte("0\r\n"), ex.Trailer(), false), "\r\n"...))
+				err = c.writeOnce(append(appendTrailer([]byte("0\r\n"), ex.Trailer(), named, false), "\r\n"...))
 			}
 			return keep && (up == nil || up.whole.Load()), err
 		case errors.Is(readErr, upstream.ErrInterrupted):

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,13 +88,14 @@ func (s *Server) read(t *testing.T, sent []byte, stream bool, piece func() int) 
 	nc := &fuzzedConn{sent: bytes.Clone(sent), piece: piece}
 	c := newClientConn(s, nc)
 	defer c.Close()
-	for {
+	for at := 0; ; at = len(sent) - len(nc.sent) - (c.w - c.r) {
 		err := c.readHead()
 		if err == io.EOF {
 			return r
 		}
 		var passed readRequest
 		if err == nil {
+			wantUnambiguous(t, sent[at:len(sent)-len(nc.sent)-(c.w-c.r)])
 			passed = readRequest{method: string(c.req.method), target: string(c.req.target), host: string(c.req.host)}
 			if !c.req.hasHost { // HTTP/1.0: the app is told where the client came to
 				passed.host = c.localHost()
@@ -113,6 +115,34 @@ func (s *Server) read(t *testing.T, sent []byte, stream bool, piece func() int) 
 			r.closes = true
 			return r
 		}
+	}
+}
+
+var (
+	unambiguousHead = regexp.MustCompile("(?s)\\A(\r\n)?[!#-'*+.0-9A-Z^-z|~-]+ [^\x00-\x20\x7f]+ HTTP/1\\.[0-9]\r\n" +
+		"([!#-'*+.0-9A-Z^-z|~-]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n)*\r\n\\z")
+	hostField   = regexp.MustCompile("(?i)\r\nhost:[ \t]*([^\r]*?)[ \t]*\r")
+	lengthField = regexp.MustCompile("(?i)\r\ncontent-length:[ \t]*([^\r]*?)[ \t]*\r")
+	codingField = regexp.MustCompile("(?i)\r\ntransfer-encoding:[ \t]*([^\r]*?)[ \t]*\r")
+	oneNumber   = regexp.MustCompile(`\A[0-9]+\z`)
+)
+
+// wantUnambiguous holds a head that was passed to RFC 9112 as it is written
+// there: its grammar (§3, §5), one Host (§3.2), one framing (§6.3).
+func wantUnambiguous(t *testing.T, head []byte) {
+	t.Helper()
+	if !unambiguousHead.Match(head) {
+		t.Fatalf("passed: %q", head)
+	}
+	first, _, _ := bytes.Cut(bytes.TrimPrefix(head, []byte("\r\n")), []byte("\r\n"))
+	old := bytes.HasSuffix(first, []byte("/1.0"))
+	hosts, lengths, codings := hostField.FindAllSubmatch(head, -1), lengthField.FindAllSubmatch(head, -1), codingField.FindAllSubmatch(head, -1)
+	switch {
+	case len(hosts) > 1, len(hosts) == 0 && !old, len(hosts) == 1 && len(hosts[0][1]) == 0,
+		len(lengths)+len(codings) > 1,
+		len(lengths) == 1 && !oneNumber.Match(lengths[0][1]),
+		len(codings) == 1 && (old || !strings.EqualFold(string(codings[0][1]), "chunked")):
+		t.Fatalf("passed: %q", head)
 	}
 }
 

@@ -145,7 +145,7 @@ var holdRules = []rule{
 	},
 	{
 		name: "origin-unchecked",
-		file: "proxy/hold.go", find: "if http1.EqualFold(f.Name, \"origin\") && !holds.OriginAllowed(string(f.Value), string(c.req.host), policy) {", replace: "if false {",
+		file: "proxy/hold.go", find: "if http1.EqualFold(f.Name, \"origin\") && !holds.OriginAllowed(string(f.Value), string(c.req.host), policy) {", replace: "if len(f.Name) < 0 {",
 		pkg: "proxy", run: "^TestGrantRoute_APageOfAnotherOriginIsDenied$",
 		timeout: 60 * time.Second, timeoutBites: true,
 	},
@@ -170,7 +170,7 @@ var holdRules = []rule{
 	{
 		name: "message-to-the-first-lane",
 		file: "proxy/inbound.go", find: "lane := site.lanes[m.Lane]", replace: "var lane *lanes.Lane\n\tfor _, lane = range site.lanes {\n\t\tbreak\n\t}",
-		pkg: "cmd/holdfast", run: "^TestSocket",
+		pkg: "cmd/holdfast", run: "^TestSocket_MessagesGoThroughTheLaneThatApprovedItAndFramesOfATunnelAreNotMessages$",
 		timeout: 120 * time.Second, timeoutBites: true,
 	},
 	{

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Faults of the app and of clients, one at each byte where bytes are what
+// matters. Each has its line in the table that is logged in the end; faults
+// that another test shows are named there with it.
+
+// faultRow is one line: what goes wrong, for which requests, and what has to be
+// seen of it.
+type faultRow struct {
+	name         string
+	method, path string
+	atClient     bool // the client's connection fails, not the app's
+	tries        tries
+	script       func(i int) []script
+	// may are the words that the client of the i-th of n tries may see.
+	may func(i, n int) []string
+	// ran is how often its view may have run.
+	ran func(i, n int) (least, most int)
+	// ends are the words of the access log that say who ended it; "-" is no line.
+	ends []string
+	// during is done while the tries wait.
+	during func(b *bench, n int)
+	// also is a line that the log must have, with its reason.
+	also string
+}
+
+// tries is how often a fault is made.
+type tries int
+
+const (
+	eachRequestByte tries = -1 // and behind the last
+	eachAnswerByte  tries = -2
+)
+
+func (b *bench) count(f faultRow) int {
+	b.Helper()
+	if f.tries > 0 {
+		return int(f.tries)
+	}
+	id, at := nextFault(), b.back
+	if f.atClient {
+		at = b.front
+	}
+	if got := b.try(id, b.front.addr, f); got.saw != "200" {
+		b.Fatal("without a fault:", got)
+	}
+	n := at.lengths(id)[toApp]
+	if f.tries == eachAnswerByte {
+		n = at.lengths(id)[toClient]
+	}
+	if n < 100 {
+		b.Fatalf("%d bytes passed: this shows nothing", n)
+	}
+	return n + 1
+}
+
+func always(words ...string) func(i, n int) []string {
+	return func(int, int) []string { return words }
+}
+
+// unlessWhole: the last try fails behind the last byte.
+func unlessWhole(whole []string, words ...string) func(i, n int) []string {
+	return func(i, n int) []string {
+		if i == n-1 {
+			return whole
+		}
+		return words
+	}
+}
+
+func runs(least, most int) func(i, n int) (int, int) {
+	return func(int, int) (int, int) { return least, most }
+}
+
+func at(then ending, w way) func(i int) []script {
+	return func(i int) []script { return []script{{then: then, way: w, at: i}} }
+}
+
+// play makes a fault and adds its line.
+func (b *bench) play(order int, f faultRow) {
+	b.Helper()
+	n := b.count(f)
+	proxy := b.back
+	if f.atClient {
+		proxy = b.front
+	}
+	since := len(logLines(b.T, b.c.log.String(), ""))
+	all := make([]try, n)
+	width := 6
+	if f.during != nil {
+		width = n
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		b.atOnce(n, width, func(i int) {
+			id := nextFault()
+			if f.script != nil {
+				proxy.play(id, f.script(i)...)
+			}
+			all[i] = b.try(id, b.front.addr, f)
+		})
+	}()
+	if f.during != nil {
+		f.during(b, n)
+	}
+	<-ended
+	b.tried = append(b.tried, all...)
+	zero := b.wantZero()
+	b.table.add(order, f.name, b.wantSeen(f, all), b.wantRan(f, all), b.wantLogged(f, all, since), zero)
+}
+
+func (b *bench) wantSeen(f faultRow, all []try) string {
+	b.Helper()
+	var words []string
+	for i, a := range all {
+		words = append(words, a.saw)
+		if may := f.may(i, len(all)); !slices.Contains(may, a.saw) {
+			b.Errorf("%s: at %d of %d its client saw %v, want %v", f.name, i, len(all)-1, a, may)
+		}
+	}
+	return tally(words)
+}
+
+func (b *bench) wantRan(f faultRow, all []try) string {
+	b.Helper()
+	ran := b.runs()
+	var words []string
+	for i, a := range all {
+		n := len(ran[a.id])
+		words = append(words, [...]string{"nothing", "it once", "it twice", "it three times"}[min(n, 3)])
+		if least, most := f.ran(i, len(all)); n < least || n > most {
+			b.Errorf("%s: at %d of %d the view ran %d times, want %d to %d: %v", f.name, i, len(all)-1, n, least, most, a)
+		}
+	}
+	return tally(words)
+}
+
+// wantLogged: one line for each exchange, which says what the client saw and
+// who ended it, and the line that the fault itself has to have.
+func (b *bench) wantLogged(f faultRow, all []try, since int) string {
+	b.Helper()
+	var words []string
+	lines := b.exchanges()
+	for i, a := range all {
+		end := "-"
+		if len(lines[a.id]) > 0 {
+			end, _ = lines[a.id][0]["end"].(string)
+		}
+		words = append(words, end)
+		if len(lines[a.id]) > 1 || !slices.Contains(f.ends, end) {
+			b.Errorf("%s: at %d of %d the log has %v, want one line that ends as %v: %v", f.name, i, len(all)-1, lines[a.id], f.ends, a)
+		}
+		if a.saw != "cut" && end != "-" && !strings.HasPrefix(a.saw, fmt.Sprint(lines[a.id][0]["status"])) {
+			b.Errorf("%s: the log says %v: %v", f.name, lines[a.id][0]["status"], a)
+		}
+	}
+	if f.also == "" {
+		return tally(words)
+	}
+	for _, line := range logLines(b.T, b.c.log.String(), "")[since:] {
+		text := fmt.Sprint(line["msg"])
+		if reason, ok := line["reason"].(string); ok {
+			text += " " + reason
+		}
+		if text == f.also {
+			return tally(words) + "; " + f.also
+		}
+	}
+	b.Errorf("%s: the log does not say %q", f.name, f.also)
+	return tally(words)
+}
+
+const noAnswer, noUse = "502 upstream_error", "request refused upstream_error"
+
+// appFaults are those of the app, in the order in which they are made.
+var appFaults = []faultRow{
+	{name: "the app trickles, and is trickled to", method: "POST", path: "/upload", tries: 12,
+		script: func(int) []script { return []script{{trickles: true}} },
+		may:    always("200"), ran: runs(1, 1), ends: []string{"done"}},
+	{name: "POST: the app resets at each byte of it", method: "POST", path: "/upload", tries: eachRequestByte, script: at(resets, toApp),
+		may: always(noAnswer), ran: runs(0, 1), ends: []string{"upstream_running"}, also: noUse},
+	{name: "GET: the same", method: "GET", path: "/fast", tries: eachRequestByte, script: at(resets, toApp),
+		may: always("200"), ran: runs(1, 2), ends: []string{"done"}},
+	{name: "POST: the app resets at each byte of its answer", method: "POST", path: "/upload", tries: eachAnswerByte, script: at(resets, toClient),
+		may: unlessWhole([]string{"200"}, noAnswer), ran: runs(1, 1), ends: []string{"upstream_running", "upstream_answering", "done"}, also: noUse},
+	{name: "GET: the same", method: "GET", path: "/fast", tries: eachAnswerByte, script: at(resets, toClient),
+		may: func(i, n int) []string {
+			if i == 0 || i == n-1 {
+				return []string{"200"}
+			}
+			return []string{noAnswer}
+		},
+		ran:  func(i, n int) (int, int) { return 1 + oneIf(i == 0), 1 + oneIf(i == 0) },
+		ends: []string{"upstream_running", "upstream_answering", "done"}, also: noUse},
+	{name: "POST: the app half-closes at each byte of its answer", method: "POST", path: "/upload", tries: eachAnswerByte, script: at(closes, toClient),
+		may: unlessWhole([]string{"200"}, noAnswer), ran: runs(1, 1), ends: []string{"upstream_running", "upstream_answering", "done"}, also: noUse},
+}
+
+func oneIf(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// clientFaults are those of clients.
+var clientFaults = []faultRow{
+	{name: "a client trickles, and is trickled to", atClient: true, method: "POST", path: "/upload", tries: 12,
+		script: func(int) []script { return []script{{trickles: true}} },
+		may:    always("200"), ran: runs(1, 1), ends: []string{"done"}},
+	{name: "a client resets at each byte of its POST", atClient: true, method: "POST", path: "/upload", tries: eachRequestByte, script: at(resets, toApp),
+		may: always("cut"), ran: func(i, n int) (int, int) { return 0, oneIf(i == n-1) }, ends: []string{"-", "client_head", "client_body", "client_running"}},
+	{name: "a client resets at each byte of the answer", atClient: true, method: "POST", path: "/upload", tries: eachAnswerByte, script: at(resets, toClient),
+		may: unlessWhole([]string{"200"}, "cut"), ran: runs(1, 1), ends: []string{"done"}},
+	{name: "a client half-closes at each byte of its POST", atClient: true, method: "POST", path: "/upload", tries: eachRequestByte, script: at(closes, toApp),
+		may: unlessWhole([]string{"200"}, "cut"), ran: func(i, n int) (int, int) { return oneIf(i == n-1), oneIf(i == n-1) }, ends: []string{"-", "client_head", "client_body", "done"}},
+}
+
+func TestFaults_OneAtEachByteLosesNothingAndLeavesNothing(t *testing.T) {
+	table := new(faultTable)
+	t.Run("App", func(t *testing.T) {
+		t.Parallel()
+		b := startBench(t, table, benchConfig)
+		for i, f := range appFaults {
+			b.play(i, f)
+		}
+		b.wantLedger()
+	})
+	t.Run("Client", func(t *testing.T) {
+		t.Parallel()
+		b := startBench(t, table, benchConfig)
+		for i, f := range clientFaults {
+			b.play(20+i, f)
+		}
+		b.wantLedger()
+	})
+	t.Cleanup(func() { t.Log("\n" + table.String()) })
+}
