@@ -6,7 +6,7 @@ SHELL := /bin/bash
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: help build demo test test-full lint bench sabotage setup go-present
+.PHONY: help build demo test test-full soak lint bench sabotage setup go-present
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -27,6 +27,9 @@ test: go-present setup ## all tests, with the race detector
 
 test-full: go-present setup ## the same and the long ones, nothing from the cache
 	@HOLDFAST_FULL=1 scripts/test.sh -race -count=1 -timeout 60m
+
+soak: go-present setup ## mixed load for half an hour (HOLDFAST_SOAK=2h for more): nothing lost or leaked
+	HOLDFAST_SOAK=$${HOLDFAST_SOAK:-30m} go test -race -count=1 -timeout 0 -v -run '^TestSoak_' ./cmd/holdfast
 
 # Staticcheck is compiled by the Go version that go.mod asks for: compiled by an
 # older one it refuses the module.

@@ -182,6 +182,7 @@ func (l *loop) feed(h *hold) {
 	events, lost, isLive := l.hub.fetch(h, l.fetched[:0])
 	switch {
 	case lost && h.poll != nil:
+		l.counts.gaps.Add(1)
 		h.cursor = l.hub.head.Load()
 		h.poll.answer = l.answerNothing(h, true)
 		l.end(h, EndExpired)

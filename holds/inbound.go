@@ -140,10 +140,7 @@ func (l *loop) answered(h *hold, a Answer, err error) {
 		s.inbound = nil
 		l.orphanDone(s)
 	}
-	if s.choked && s.pending < pendingBytes/2 {
-		s.choked = false
-		l.readable(h)
-	}
+	l.unchoke(h)
 }
 
 // overload drops a socket's messages, which the app will not get, and says so.
@@ -198,6 +195,9 @@ func (l *loop) resubscribe(h *hold, reply *Reply, position int64) {
 	leaves := slices.DeleteFunc(reply.Unsubscribe, func(name string) bool {
 		return !h.inChannel(name) || slices.Contains(reply.Subscribe, name)
 	})
+	if len(leaves) > 0 && h.state == live {
+		l.owed(h, l.hub.head.Load()+1) // what was published before is on its way
+	}
 	joins := slices.DeleteFunc(reply.Subscribe, h.inChannel)
 	if h.seats()-len(leaves)+len(joins) > MaxChannels {
 		l.home.log.Warn("a socket would be in more than 64 channels, it joins none of these", zap.String("hold", l.connection(h)), zap.Int("channels", len(joins)))

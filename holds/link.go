@@ -148,10 +148,14 @@ func (k *link) writeOut(h *hold, pieces [][]byte) {
 	var err error
 	for _, b := range pieces {
 		for len(b) > 0 && err == nil {
+			k.conn.SetWriteDeadline(time.Now().Add(k.loop.limits.Load().WriteStall))
 			var n int
 			n, err = k.conn.Write(b[:min(len(b), linkPiece)])
 			b = b[n:]
 			k.left.Add(-int64(n))
+			if n > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+				err = nil // it takes something still
+			}
 		}
 	}
 	k.loop.hub.call(k.loop, func() { k.written(h, err) })
@@ -165,10 +169,14 @@ func (k *link) written(h *hold, err error) {
 		k.part(h)
 	case k.shutAt:
 		k.shut()
-	case h.poll != nil && h.state == ending && h.outbox == nil:
-		k.loop.giveBack(h)
+	case errors.Is(err, os.ErrDeadlineExceeded) && h.state == ending:
+		k.loop.close(h, true)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		k.loop.end(h, EndStalled)
 	case err != nil && !errors.Is(err, net.ErrClosed):
 		k.loop.hangUp(h)
+	case h.poll != nil && h.state == ending && h.outbox == nil:
+		k.loop.giveBack(h)
 	default:
 		k.loop.writable(h)
 	}

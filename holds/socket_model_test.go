@@ -280,7 +280,7 @@ func (w *socketWorld) answer(t *testing.T, i int) {
 		w.answers++
 		m.asked = false
 		if m.hold.state < leaving {
-			joined := w.foresee(m, joins, leaves, reply)
+			joined := w.foresee(m, joins, leaves, reply, before)
 			if closes && m.hold.state == live && !joined { // otherwise it is fed from the journal, at its client's pace
 				m.owed = before
 			}
@@ -289,8 +289,9 @@ func (w *socketWorld) answer(t *testing.T, i int) {
 	})
 }
 
-// foresee says what an answer has to do, before it is obeyed.
-func (w *socketWorld) foresee(m *modelSocket, joins, leaves []string, reply string) (joined bool) {
+// foresee says what an answer has to do, before it is obeyed. before is the
+// head as the app answered.
+func (w *socketWorld) foresee(m *modelSocket, joins, leaves []string, reply string, before int64) (joined bool) {
 	w.settleUpTo(m, m.hold.cursor)
 	if reply != "" {
 		m.want = append(m.want, reply)
@@ -307,8 +308,13 @@ func (w *socketWorld) foresee(m *modelSocket, joins, leaves []string, reply stri
 		joins = nil
 		w.refused++
 	}
+	cursor := m.hold.cursor
+	if _, ids := w.due(m, before); len(leaves) > 0 && m.hold.state == live && len(ids) > 0 { // what was published before it leaves
+		cursor = ids[len(ids)-1]
+		w.settleUpTo(m, cursor)
+	}
 	if len(joins) > 0 {
-		w.foreseeJoin(m, joins)
+		w.foreseeJoin(m, joins, cursor)
 	}
 	for _, name := range leaves {
 		delete(m.seats, name)
@@ -316,7 +322,7 @@ func (w *socketWorld) foresee(m *modelSocket, joins, leaves []string, reply stri
 	return len(joins) > 0
 }
 
-func (w *socketWorld) foreseeJoin(m *modelSocket, joins []string) {
+func (w *socketWorld) foreseeJoin(m *modelSocket, joins []string, cursor int64) {
 	from := m.askedAt
 	if !w.hasAll(joins, from) {
 		w.gaps++
@@ -327,7 +333,7 @@ func (w *socketWorld) foreseeJoin(m *modelSocket, joins []string) {
 		}
 	}
 	for i, e := range w.events { // what its cursor has passed
-		if e.id > from && e.id <= m.hold.cursor && !m.given[e.id] && slices.ContainsFunc(e.channels, func(name string) bool { return slices.Contains(joins, name) }) {
+		if e.id > from && e.id <= cursor && !m.given[e.id] && slices.ContainsFunc(e.channels, func(name string) bool { return slices.Contains(joins, name) }) {
 			m.want, m.given[e.id] = append(m.want, m.frame(i, e)), true
 			w.late++
 		}

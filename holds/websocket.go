@@ -74,7 +74,7 @@ func (l *loop) readable(h *hold) {
 		if h.state == closed || s.choked {
 			return
 		}
-		if s.pending >= pendingBytes && h.state < leaving {
+		if h.state < leaving && s.pending >= pendingBytes {
 			s.choked = true
 			return
 		}
@@ -91,6 +91,14 @@ func (l *loop) readable(h *hold) {
 	if !s.queued {
 		s.queued = true
 		l.unread = append(l.unread, h)
+	}
+}
+
+// unchoke has a socket read again, where what held that up is less by half.
+func (l *loop) unchoke(h *hold) {
+	if s := h.socket; s.choked && s.pending < pendingBytes/2 {
+		s.choked = false
+		l.readable(h)
 	}
 }
 

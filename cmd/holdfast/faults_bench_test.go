@@ -37,7 +37,7 @@ type bench struct {
 
 	base  sizes
 	tried []try // of all faults
-	lost  time.Duration
+	told  int   // errors of the present fault
 }
 
 // faultTable is what is printed in the end.
@@ -83,13 +83,19 @@ func startBench(t *testing.T, table *faultTable, config string) *bench {
 	b := &bench{T: t, app: a, back: startFaulty(t, a.addr), spool: t.TempDir(), table: table}
 	b.c = startBinary(t, writeConfig(t, config, b.back.addr, b.spool))
 	b.front = startFaulty(t, b.c.addr)
-	b.each(200, func(i int) {
-		if got := b.try(nextFault(), b.front.addr, faultRow{method: method(i), path: "/upload"}); i%2 == 1 && got.saw != "200" {
+	b.warmUp()
+	return b
+}
+
+// warmUp serves a crowd, and measures what is there behind it.
+func (b *bench) warmUp() {
+	b.Helper()
+	b.atOnce(1000, 48, func(int) {
+		if got := b.try(nextFault(), b.front.addr, faultRow{method: "POST", path: "/upload"}); got.saw != "200" {
 			b.Error("before any fault:", got)
 		}
 	})
 	b.base = b.measure()
-	return b
 }
 
 var faultIDs atomic.Uint64
@@ -216,7 +222,7 @@ func (b *bench) measure() sizes {
 		n, _ := strconv.ParseInt(string(found[1]), 10, 64)
 		heap = n >> 10
 	}
-	return sizes{b.c.descriptors(b.T), b.c.goroutines(b.T), heap, b.c.memoryKiB(b.T, "VmRSS")}
+	return sizes{b.c.descriptors(b.T), b.goroutines(), heap, b.c.memoryKiB(b.T, "VmRSS")}
 }
 
 // temporary names the process's files that have no name, and those in the spool's folder.
@@ -242,12 +248,18 @@ func (b *bench) temporary() (names []string) {
 	return names
 }
 
-// left are the margins: what Holdfast keeps for its next requests. A
-// connection at each slot, and fasthttp's workers, ten seconds long.
+// What Holdfast keeps for its next requests: a connection at each slot, and in
+// its pools what is small change beside ten percent of a process in use.
 const (
 	descriptorsLeft = 8
-	goroutinesLeft  = 12
+	goroutinesLeft  = 4
+	heapLeft        = 768 // KiB
 )
+
+func (s sizes) beyond(base sizes) bool {
+	return s.descriptors > base.descriptors+descriptorsLeft || s.goroutines > base.goroutines+goroutinesLeft ||
+		s.heap > base.heap+max(base.heap/10, heapLeft)
+}
 
 // wantZero waits until nothing of a fault is left, and words what there is.
 func (b *bench) wantZero() string {
@@ -259,22 +271,43 @@ func (b *bench) wantZero() string {
 		return len(b.temporary()) == 0 && metric(b.T, admin, "holdfast_memory_bytes") == 0 &&
 			metric(b.T, admin, "holdfast_spool_bytes") == 0
 	})
-	var now sizes
-	// Ten percent of the live heap, and of a small one what a pool may hold.
-	grown := func() bool {
-		now = b.measure()
-		return now.descriptors > b.base.descriptors+descriptorsLeft || now.goroutines > b.base.goroutines+goroutinesLeft ||
-			now.heap > b.base.heap+max(b.base.heap/10, 256)
-	}
-	for end := time.Now().Add(30 * time.Second); grown() && time.Now().Before(end); {
+	now := b.measure()
+	for end := time.Now().Add(30 * time.Second); now.beyond(b.base) && time.Now().Before(end); now = b.measure() {
 		poll()
 	}
-	if grown() {
-		b.Errorf("%v, before any fault %v: not given back", now, b.base)
+	if now.beyond(b.base) {
+		b.Errorf("%v, before any fault %v: not given back\n%s", now, b.base, b.profile())
 		return "NO: " + now.String()
 	}
-	return fmt.Sprintf("all; fds %+d, goroutines %+d, heap %+d KiB", now.descriptors-b.base.descriptors,
-		now.goroutines-b.base.goroutines, now.heap-b.base.heap)
+	return fmt.Sprintf("all; fds %+d, goroutines %+d, heap %+d KiB, resident %+d KiB", now.descriptors-b.base.descriptors,
+		now.goroutines-b.base.goroutines, now.heap-b.base.heap, now.resident-b.base.resident)
+}
+
+// profile are the process's goroutines, as text.
+func (b *bench) profile() string {
+	b.Helper()
+	return string(wantGet(b.T, onceClient(), "http://"+b.c.admin(b.T)+"/debug/pprof/goroutine?debug=1"))
+}
+
+var goroutineGroup = regexp.MustCompile(`(?m)^(\d+) @ `)
+
+// goroutines counts them without fasthttp's, which wait ten seconds for
+// another connection.
+func (b *bench) goroutines() (n int) {
+	b.Helper()
+	for group := range strings.SplitSeq(b.profile(), "\n\n") {
+		if strings.Contains(group, "fasthttp.(*workerPool).workerFunc") && !strings.Contains(group, "holdfast/") {
+			continue
+		}
+		if found := goroutineGroup.FindStringSubmatch(group); found != nil {
+			of, _ := strconv.Atoi(found[1])
+			n += of
+		}
+	}
+	if n == 0 {
+		b.Fatal("no goroutine profile")
+	}
+	return n
 }
 
 // wantLedger: of all that was tried no POST ran twice, and none that was

@@ -69,11 +69,20 @@ func (s *soak) going(pause time.Duration) bool {
 	}
 }
 
+// onStreams are the clients of the stream lane, where nobody waits for an app
+// that is down.
+var onStreams = []string{"mirror", "ticks", "echo"}
+
 // forgiven: an exchange failed as one may whose app was killed meanwhile, by a
 // cut or by a 502, and by nothing else.
 func (s *soak) forgiven(what string, sent time.Duration, a *rawAnswer, err error) bool {
 	if s.aKillIn(sent, monotonic()) && (err != nil && !isTimeout(err) || err == nil && a.code() == http.StatusBadGateway) {
 		s.count(what + " lost to a kill")
+		return true
+	}
+	refused := err == nil && a.code() == http.StatusServiceUnavailable || err != nil && strings.Contains(err.Error(), "503 Service Unavailable")
+	if refused && slices.Contains(onStreams, what) && s.streamsDownIn(sent, monotonic()) {
+		s.count(what + " refused while uvicorn was down")
 		return true
 	}
 	if err == nil {
@@ -107,7 +116,7 @@ func (s *soak) references() (all []reference) {
 	s.Helper()
 	for _, path := range soakPaths {
 		for _, fields := range soakFields {
-			for _, method := range []string{"GET", "HEAD"} {
+			for _, method := range []string{"GET"} {
 				request := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: desk.example\r\n%s\r\n", method, path, fields)
 				addr := s.wsgi[0].addr
 				if path == "/robots.txt" {

@@ -73,7 +73,7 @@ func besiegedApp(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("M0-Hold", "websocket")
 		w.Header().Set("M0-Envelope", r.URL.Query().Get("envelope"))
 	}
-	w.Header().Set("M0-Channel", r.URL.Query().Get("channel"))
+	w.Header().Set("M0-Channel", strings.Join(r.URL.Query()["channel"], ", "))
 	n, _ := strconv.Atoi(r.URL.Query().Get("bytes"))
 	w.Header().Set("Content-Length", strconv.Itoa(n))
 	for block := bytes.Repeat([]byte("answer \n"), 8<<10); n > 0; n -= len(block) {
