@@ -27,13 +27,20 @@
 //	    its connection is closed
 //	H6  joining and the look at what can be replayed are one step
 //
+// A socket's messages go to the app one after the other (inbound.go), through
+// Config.Forward; a long poll is answered with the first event, or with the
+// view's own answer, and its connection goes back through Config.Return.
+//
 // Where the client does not take what it is given, references to the events'
 // bytes wait in its outbox (outbox.go): beyond OutboxBytes behind the first it is
 // ended, slow; after WriteStall without a byte taken, stalled.
 //
 // An idle hold costs about 140 bytes of live heap on a channel that it shares
 // and 350 on one of its own, measured with 9,850 over TCP; where a goroutine
-// serves it (loop_other.go, TLS) 1.7 KiB and 2 KiB of stack.
+// serves it (loop_other.go, TLS) 1.7 KiB and 2 KiB of stack. An idle WebSocket
+// costs about 300 bytes, and what it keeps of the handshake for its messages:
+// Host, Cookie, Authorization, Origin, User-Agent and X-Forwarded-*; 650 bytes
+// with 346 of those.
 package holds
 
 import (

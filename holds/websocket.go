@@ -9,9 +9,7 @@ import (
 	"time"
 )
 
-// socket is what a hold has beside others if it is a WebSocket (RFC 6455). Idle
-// it is 200 bytes and what the handshake's fields take that go along with each
-// message.
+// socket is what a hold has beside others if it is a WebSocket (RFC 6455).
 type socket struct {
 	// fixed
 	envelope bool   // events as JSON objects, with their ids
