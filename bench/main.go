@@ -7,6 +7,7 @@
 //
 //	proxied    CPU time per proxied request, beside HAProxy, nginx and a bare forwarder
 //	isolation  a fast view's latency while a slow view of the same app is busy
+//	wirepeers  what each makes of the raw requests of testdata/wire
 //
 // It builds bin/holdfast from the source it stands in, starts every peer on
 // free ports of 127.0.0.1 with a configuration of its own, gives each its turn
@@ -35,6 +36,7 @@ import (
 	"holdfast/bench/isolation"
 	"holdfast/bench/peer"
 	"holdfast/bench/proxied"
+	"holdfast/bench/wirepeers"
 )
 
 type report interface {
@@ -160,11 +162,14 @@ func withRows(chosen []benchmark, only []string) ([]benchmark, error) {
 func benchmarks(flags *flag.FlagSet) []benchmark {
 	var cost proxied.Benchmark
 	var lanes isolation.Benchmark
+	var wire wirepeers.Benchmark
 	cost.Flags(flags)
 	lanes.Flags(flags)
+	wire.Flags(flags)
 	return []benchmark{
 		{"proxied", proxied.Rows(), func(ctx context.Context, bench *peer.Bench) (report, error) { return cost.Run(ctx, bench) }},
 		{"isolation", isolation.Rows(), func(ctx context.Context, bench *peer.Bench) (report, error) { return lanes.Run(ctx, bench) }},
+		{"wirepeers", wirepeers.Rows(), func(ctx context.Context, bench *peer.Bench) (report, error) { return wire.Run(ctx, bench) }},
 	}
 }
 

@@ -69,7 +69,7 @@ func TestPing_ThereIsNoneWithoutAHeartbeatNorBehindWhatWaits(t *testing.T) {
 		t.Errorf("without a heartbeat it is sent %v", sent)
 	}
 	s = newStage(Config{Heartbeat: time.Second, WriteStall: time.Hour})
-	h, _ = s.openSocket(100, false, "a")
+	s.openSocket(100, false, "a")
 	s.rest()
 	s.publish(strings.Repeat("x", 500), "a")
 	s.rest()
@@ -192,7 +192,7 @@ func (s *stage) endSocket(t *testing.T, h *hold, p *pipe) {
 }
 
 func TestParting_AClientHasTwoSecondsToAnswerACloseFrame(t *testing.T) {
-	s := newStage(Config{Heartbeat: 100 * time.Millisecond})
+	s := newStage(Config{})
 	h, p := s.openSocket(-1, false, "a")
 	s.rest()
 	s.endSocket(t, h, p)

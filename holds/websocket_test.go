@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -235,8 +234,8 @@ func (s *station) libraryClient(spec Spec, linked bool) *websocket.Conn {
 	server.SetDeadline(time.Now().Add(deadline))
 	served := make(chan error, 1)
 	go func() { served <- s.serveHandshake(server, spec) }()
-	target := &url.URL{Scheme: "ws", Host: "app.example", Path: "/live/"}
-	c, res, err := websocket.NewClient(client, target, nil, 512, 512)
+	dialer := websocket.Dialer{ReadBufferSize: 512, WriteBufferSize: 512, NetDial: func(string, string) (net.Conn, error) { return client, nil }}
+	c, res, err := dialer.Dial("ws://app.example/live/", nil)
 	if err := <-served; err != nil {
 		s.t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -268,6 +269,9 @@ func TestConfig_AFileThatCannotBeReadIsRefusedByName(t *testing.T) {
 	}
 }
 
+// yamlLineEnd is what ends a line to YAML 1.1 (§5.4), and so to its places.
+var yamlLineEnd = regexp.MustCompile("\r\n|[\n\r\u0085\u2028\u2029]")
+
 // FuzzConfig holds the loader to its promise for any text: a configuration or sentences with a place, never a panic.
 func FuzzConfig(f *testing.F) {
 	for _, pattern := range []string{"/valid/*.yaml", "/invalid/*.yaml"} {
@@ -283,6 +287,7 @@ func FuzzConfig(f *testing.F) {
 			f.Add(data)
 		}
 	}
+	f.Add([]byte("# lines that end with CR alone\r\r\r\r\r\re"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(t.TempDir(), "c.yaml")
 		if err := os.WriteFile(path, data, 0o600); err != nil {
@@ -299,7 +304,7 @@ func FuzzConfig(f *testing.F) {
 		if !errors.As(err, &refused) || len(refused.sentences) == 0 {
 			t.Fatalf("refused with %v, want a *configError with sentences", err)
 		}
-		lines := bytes.Count(data, []byte("\n")) + 1
+		lines := len(yamlLineEnd.FindAllIndex(data, -1)) + 1
 		for _, sentence := range refused.sentences {
 			wantPlace(t, strings.TrimPrefix(sentence, path), lines)
 		}

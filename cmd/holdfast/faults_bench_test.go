@@ -36,31 +36,43 @@ type bench struct {
 	table *faultTable
 
 	base  sizes
-	tried []try // of all faults
-	told  int   // errors of the present fault
+	tried []try        // of all faults
+	told  atomic.Int64 // errors of the present fault
 }
 
-// faultTable is what is printed in the end.
+// faultTable is what is printed in the end: of each fault what the client saw,
+// what the app saw, what is logged, and what is back to zero.
 type faultTable struct {
-	mu    sync.Mutex
-	lines []string
+	mu   sync.Mutex
+	rows map[int][]string
 }
 
-func (f *faultTable) add(order int, fault, client, app, logged, zero string) {
+func (f *faultTable) add(order int, cells ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.lines = append(f.lines, fmt.Sprintf("%02d %-47s | %-34s | %-22s | %-52s | %s", order, fault, client, app, logged, zero))
+	if f.rows == nil {
+		f.rows = map[int][]string{-1: {"fault", "client saw", "app saw", "logged", "back to zero"}}
+	}
+	f.rows[order] = cells
 }
 
 func (f *faultTable) String() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	lines := slices.Sorted(slices.Values(f.lines))
-	for i := range lines {
-		lines[i] = lines[i][3:]
+	var widths [5]int
+	for _, cells := range f.rows {
+		for i, cell := range cells {
+			widths[i] = max(widths[i], len(cell))
+		}
 	}
-	head := fmt.Sprintf("%-47s | %-34s | %-22s | %-52s | %s", "fault", "client saw", "app saw", "logged", "back to zero")
-	return strings.Join(append([]string{head}, lines...), "\n")
+	var text strings.Builder
+	for _, order := range slices.Sorted(maps.Keys(f.rows)) {
+		for i, cell := range f.rows[order] {
+			fmt.Fprintf(&text, "%-*s", widths[i]+3, cell)
+		}
+		text.WriteByte('\n')
+	}
+	return text.String()
 }
 
 const benchConfig = `
@@ -68,7 +80,9 @@ upstreams: {app: {targets: ["http://%s"], concurrency: 8, park: 60s, abandon_lim
 lanes:
   web:   {upstream: app, slots: 6, queue_timeout: 60s}
   short: {upstream: app, slots: 2, queue_timeout: 60s, response_timeout: 500ms}
+  live:  {upstream: app, kind: stream, slots: 200}
 routes:
+  - {match: "/one/echo", lane: live}
   - {match: "/one/", lane: short}
   - {match: "/", lane: web}
 limits: {header_timeout: 2s, body_timeout: 2s, spool: {dir: "%s"}}
@@ -83,15 +97,15 @@ func startBench(t *testing.T, table *faultTable, config string) *bench {
 	b := &bench{T: t, app: a, back: startFaulty(t, a.addr), spool: t.TempDir(), table: table}
 	b.c = startBinary(t, writeConfig(t, config, b.back.addr, b.spool))
 	b.front = startFaulty(t, b.c.addr)
-	b.warmUp()
+	b.warmUp("/upload")
 	return b
 }
 
 // warmUp serves a crowd, and measures what is there behind it.
-func (b *bench) warmUp() {
+func (b *bench) warmUp(path string) {
 	b.Helper()
-	b.atOnce(1000, 48, func(int) {
-		if got := b.try(nextFault(), b.front.addr, faultRow{method: "POST", path: "/upload"}); got.saw != "200" {
+	b.atOnce(400, 48, func(int) {
+		if got := b.try(nextFault(), b.front.addr, faultRow{method: "POST", path: path}); got.saw != "200" {
 			b.Error("before any fault:", got)
 		}
 	})
@@ -135,12 +149,15 @@ const faultBody = "forty-eight bytes that the app reads to the end."
 
 // requestOf is a try's request, byte for byte.
 func requestOf(id, method, path string) string {
-	text := method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nX-Ledger-Id: " + id + "\r\nX-Request-ID: " + id + "\r\n"
+	text := method + " " + path + " HTTP/1.1\r\nHost: localhost\r\n" + namedBy(id)
 	if method == "POST" {
 		return text + "Content-Length: " + strconv.Itoa(len(faultBody)) + "\r\n\r\n" + faultBody
 	}
 	return text + "\r\n"
 }
+
+// silence is what a client sees whose request nobody ends.
+const silence = "no end for half a minute"
 
 // try makes the request on a connection of its own and reads the whole answer.
 func (b *bench) try(id, addr string, f faultRow) (a try) {
@@ -151,14 +168,14 @@ func (b *bench) try(id, addr string, f faultRow) (a try) {
 		return a
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(2 * time.Minute))
+	conn.SetDeadline(time.Now().Add(30 * time.Second))
 	io.WriteString(conn, requestOf(id, f.method, f.path))
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err == nil {
 		_, err = io.Copy(io.Discard, response.Body)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		a.saw = "nothing for two minutes"
+		a.saw = silence
 	} else if err != nil {
 		a.saw = "cut"
 	} else {
@@ -253,12 +270,13 @@ func (b *bench) temporary() (names []string) {
 const (
 	descriptorsLeft = 8
 	goroutinesLeft  = 4
-	heapLeft        = 768 // KiB
+	heapLeft        = 768     // KiB
+	residentLeft    = 4 << 10 // KiB: the collector gives pages back as it sees fit
 )
 
 func (s sizes) beyond(base sizes) bool {
 	return s.descriptors > base.descriptors+descriptorsLeft || s.goroutines > base.goroutines+goroutinesLeft ||
-		s.heap > base.heap+max(base.heap/10, heapLeft)
+		s.heap > base.heap+max(base.heap/10, heapLeft) || s.resident > base.resident+max(base.resident/10, residentLeft)
 }
 
 // wantZero waits until nothing of a fault is left, and words what there is.

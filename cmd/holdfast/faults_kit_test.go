@@ -49,6 +49,8 @@ type faulty struct {
 	t    *testing.T
 	addr string // where it listens
 	to   string // for whom
+	// tunnels: what follows a request to switch protocols is no request.
+	tunnels bool
 
 	mu        sync.Mutex
 	listener  net.Listener // nil: connections are refused
@@ -205,8 +207,7 @@ func (x *crossing) reset() {
 	})
 }
 
-// requests carries one request after another; what follows a request to switch
-// protocols is not looked at.
+// requests carries one request after another.
 func (x *crossing) requests() {
 	in := bufio.NewReaderSize(x.ends[toClient], 64<<10)
 	for {
@@ -218,7 +219,7 @@ func (x *crossing) requests() {
 			}
 		}
 		if err == nil {
-			err = x.copy(toApp, in, bodyOf(head))
+			err = x.copy(toApp, in, x.f.bodyOf(head))
 		}
 		if err != nil {
 			x.sourceEnded(toApp, err)
@@ -372,8 +373,8 @@ func readHeadOf(in *bufio.Reader) (head []byte, err error) {
 }
 
 // bodyOf is how many bytes follow a request's head; -1: it does not say.
-func bodyOf(head []byte) int64 {
-	if fieldOf(head, "Upgrade") != "" || fieldOf(head, "Transfer-Encoding") != "" {
+func (f *faulty) bodyOf(head []byte) int64 {
+	if f.tunnels && fieldOf(head, "Upgrade") != "" || fieldOf(head, "Transfer-Encoding") != "" {
 		return -1
 	}
 	n, _ := strconv.ParseInt(fieldOf(head, "Content-Length"), 10, 64)

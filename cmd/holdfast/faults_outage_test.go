@@ -2,12 +2,10 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -42,7 +40,7 @@ func (b *bench) trying(n int, post, get string) (end func() []try) {
 				if turn%2 == 1 {
 					f = faultRow{method: "GET", path: get}
 				}
-				a := b.try(nextFault(), b.front.addr, f)
+				a := b.try(nextFault(), b.front.to, f)
 				if a.saw == "refused" {
 					poll()
 				}
@@ -108,7 +106,7 @@ func faultsOfAnAppThatStandsStill(t *testing.T, table *faultTable) {
 	eventually(t, "traffic again", func() bool { return len(b.runs()) > before+50 })
 	all := end()
 	t.Logf("/health was answered %d times while the app stood still", asked+1)
-	b.row(40, "the app stands still for ten seconds (SIGSTOP)", all, b.wantZero(), "request refused",
+	b.row(50, "the app stands still for ten seconds (SIGSTOP)", all, b.wantZero(), "request refused",
 		"200", "504 upstream_timeout", "503 lane_timeout")
 	b.wantLedger()
 }
@@ -144,7 +142,7 @@ func faultsOfAFullSpool(t *testing.T, table *faultTable) {
 	if said == "" {
 		t.Error("the log does not say that there is no room")
 	}
-	b.row(41, "memory and spool are full of uploads", all, b.wantZero(), "", "200")
+	b.row(51, "memory and spool are full of uploads", all, b.wantZero(), "", "200")
 	for _, a := range all {
 		if n := len(b.runs()[a.id]); n != 1 {
 			t.Errorf("%v ran %d times", a, n)
@@ -204,7 +202,7 @@ func faultsOfDescriptors(t *testing.T, table *faultTable) {
 	restore()
 	<-answered
 	b.tried = append(b.tried, all...)
-	b.row(42, "no descriptor is left to accept with, for a moment", all, b.wantZero(), "no connection can be accepted", "200")
+	b.row(52, "no descriptor is left to accept with, for a moment", all, b.wantZero(), "no connection can be accepted", "200")
 
 	quiet()
 	restore = b.leaveDescriptors(1)
@@ -214,7 +212,7 @@ func faultsOfDescriptors(t *testing.T, table *faultTable) {
 	}
 	restore()
 	b.tried = append(b.tried, all...)
-	b.row(43, "no descriptor is left to ask the app with", all, b.wantZero(), "request refused", "500 internal")
+	b.row(53, "no descriptor is left to ask the app with", all, b.wantZero(), "request refused", "500 internal")
 	for _, a := range all {
 		if n := len(b.runs()[a.id]); n != 0 {
 			t.Errorf("%v ran %d times", a, n)
@@ -228,7 +226,7 @@ func faultsOfDescriptors(t *testing.T, table *faultTable) {
 		all[i] = b.try(nextFault(), b.c.addr, faultRow{method: "POST", path: "/upload"})
 	}
 	b.tried = append(b.tried, all...)
-	b.row(44, "and there are descriptors again", all, b.wantZero(), "", "200")
+	b.row(54, "and there are descriptors again", all, b.wantZero(), "", "200")
 	b.wantLedger()
 }
 
@@ -263,7 +261,7 @@ func faultsOfAKilledHoldfast(t *testing.T, table *faultTable) {
 	path := fixedConfig(t, benchConfig, b.back.addr, b.spool)
 	b.c = startBinary(t, path)
 	b.front = startFaulty(t, b.c.addr)
-	b.warmUp()
+	b.warmUp("/upload")
 	end := b.trying(8, "/upload", "/slow?ms=20")
 	for range rounds {
 		before := len(b.runs())
@@ -279,7 +277,7 @@ func faultsOfAKilledHoldfast(t *testing.T, table *faultTable) {
 	if !cut {
 		t.Error("no request was cut by a kill: this shows nothing")
 	}
-	b.row(45, fmt.Sprintf("Holdfast is killed under load, %d times (kill -9)", rounds), all, b.wantZero(), "", "200", "cut", "refused", "502 upstream_error")
+	b.row(55, fmt.Sprintf("Holdfast is killed under load, %d times (kill -9)", rounds), all, b.wantZero(), "", "200", "cut", "refused", "502 upstream_error")
 	b.wantLedger()
 }
 
@@ -298,6 +296,3 @@ func fixedConfig(t *testing.T, yaml string, values ...any) (path string) {
 	replaceFile(t, path, string(text))
 	return path
 }
-
-var _ = exec.Command
-var _ = context.Background

@@ -2,8 +2,11 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -92,7 +95,7 @@ func (b *bench) play(order int, f faultRow) {
 	if f.atClient {
 		proxy = b.front
 	}
-	b.told = 0
+	b.told.Store(0)
 	if f.before != nil {
 		f.before(b)
 	}
@@ -102,7 +105,7 @@ func (b *bench) play(order int, f faultRow) {
 	if f.during != nil {
 		width = n
 	}
-	ended := make(chan struct{})
+	ended, hung := make(chan struct{}), atomic.Bool{} // one is enough to see that
 	go func() {
 		defer close(ended)
 		b.atOnce(n, width, func(i int) {
@@ -110,7 +113,10 @@ func (b *bench) play(order int, f faultRow) {
 			if f.script != nil {
 				proxy.play(id, f.script(i)...)
 			}
-			all[i] = b.try(id, b.front.addr, f)
+			if all[i].saw = silence; !hung.Load() {
+				all[i] = b.try(id, b.front.addr, f)
+				hung.CompareAndSwap(false, all[i].saw == silence)
+			}
 		})
 	}()
 	if f.during != nil {
@@ -126,7 +132,7 @@ func (b *bench) play(order int, f faultRow) {
 // all of them did.
 func (b *bench) tell(format string, args ...any) {
 	b.Helper()
-	if b.told++; b.told <= 5 {
+	if b.told.Add(1) <= 5 {
 		b.Errorf(format, args...)
 	}
 }
@@ -205,11 +211,21 @@ var appFaults = []faultRow{
 	{name: "POST: the app resets at each byte of the answer", method: "POST", path: "/upload", tries: eachAnswerByte, script: at(resets, toClient),
 		may: unlessWhole([]string{"200"}, noAnswer, "cut"), ran: runs(1, 1), ends: []string{"upstream_running", "upstream_answering", "done"}, also: noUse},
 	{name: "GET: the same", method: "GET", path: "/fast", tries: eachAnswerByte, script: at(resets, toClient), may: sentAgainAtFirst,
-		ran: func(i, n int) (int, int) { return 1 + oneIf(i == 0), 1 + oneIf(i == 0) }, ends: []string{"upstream_running", "upstream_answering", "done"}, also: noUse},
+		ran: twiceAtFirst, ends: []string{"upstream_running", "upstream_answering", "done"}, also: noUse},
 	{name: "POST: the app half-closes at each byte of it", method: "POST", path: "/upload", tries: eachAnswerByte, script: at(closes, toClient),
 		may: unlessWhole([]string{"200"}, noAnswer, "cut"), ran: runs(1, 1), ends: []string{"upstream_running", "upstream_answering", "done"}, also: noUse},
 	{name: "GET: the same", method: "GET", path: "/fast", tries: eachAnswerByte, script: at(closes, toClient), may: sentAgainAtFirst,
-		ran: func(i, n int) (int, int) { return 1 + oneIf(i == 0), 1 + oneIf(i == 0) }, ends: []string{"upstream_running", "upstream_answering", "done"}, also: noUse},
+		ran: twiceAtFirst, ends: []string{"upstream_running", "upstream_answering", "done"}, also: noUse},
+	{name: "GET: the app resets at each byte of chunks", method: "GET", path: "/stream?n=3&ms=0", tries: eachAnswerByte, script: at(resets, toClient),
+		may: sentAgainAtFirst, ran: twiceAtFirst, ends: []string{"upstream_running", "upstream_answering", "done"}, also: noUse},
+	{name: "GET: the app half-closes at each byte of chunks", method: "GET", path: "/stream?n=3&ms=0", tries: eachAnswerByte, script: at(closes, toClient),
+		may: sentAgainAtFirst, ran: twiceAtFirst, ends: []string{"upstream_running", "upstream_answering", "done"}, also: noUse},
+	{name: "stream lane, POST: the app resets at each byte of it", method: "POST", path: "/one/echo", tries: eachRequestByte, script: at(resets, toApp),
+		may: always(noAnswer), ran: runs(0, 1), ends: []string{"upstream_body", "upstream_running"}, also: noUse},
+	{name: "stream lane, POST: the app resets at each byte of the answer", method: "POST", path: "/one/echo", tries: eachAnswerByte, script: at(resets, toClient),
+		may: unlessWhole([]string{"200"}, noAnswer, "cut"), ran: runs(1, 1), ends: []string{"upstream_running", "upstream_answering", "done"}, also: noUse},
+	{name: "stream lane, POST: the app half-closes at each byte of it", method: "POST", path: "/one/echo", tries: eachAnswerByte, script: at(closes, toClient),
+		may: unlessWhole([]string{"200"}, noAnswer, "cut"), ran: runs(1, 1), ends: []string{"upstream_running", "upstream_answering", "done"}, also: noUse},
 	{name: "the app refuses connections, and is back", method: "POST", path: "/upload", tries: 24,
 		before: func(b *bench) { b.back.refuse(); b.back.cut() },
 		during: func(b *bench, n int) {
@@ -237,6 +253,8 @@ func sentAgainAtFirst(i, n int) []string {
 	}
 	return []string{noAnswer, "cut"}
 }
+
+func twiceAtFirst(i, n int) (int, int) { return 1 + oneIf(i == 0), 1 + oneIf(i == 0) }
 
 func byteByByte(int) []script { return []script{{trickles: true}} }
 
@@ -273,6 +291,10 @@ var clientFaults = []faultRow{
 		may: unlessWhole([]string{"200"}, "cut"), ran: runs(1, 1), ends: []string{"done"}},
 	{name: "a client half-closes at each byte of its POST", atClient: true, method: "POST", path: "/upload", tries: eachRequestByte, script: at(closes, toApp),
 		may: unlessWhole([]string{"200"}, "400 bad_request", "cut"), ran: func(i, n int) (int, int) { return oneIf(i == n-1), oneIf(i == n-1) }, ends: []string{"-", "holdfast_body", "done"}},
+	{name: "stream lane: a client resets at each byte of its POST", atClient: true, method: "POST", path: "/one/echo", tries: eachRequestByte, script: at(resets, toApp),
+		may: always("cut"), ran: runs(0, 1), ends: []string{"-", "client_body", "client_running"}},
+	{name: "stream lane: a client resets at each byte of the answer", atClient: true, method: "POST", path: "/one/echo", tries: eachAnswerByte, script: at(resets, toClient),
+		may: unlessWhole([]string{"200"}, "cut"), ran: runs(1, 1), ends: []string{"client_answering", "done"}},
 	{name: "a client hangs in its POST", atClient: true, method: "POST", path: "/upload", tries: 24,
 		script: func(i int) []script { return []script{{then: hangs, way: toApp, at: 1 + 6*i}} }, during: func(*bench, int) {},
 		may: func(i, n int) []string {
@@ -296,32 +318,95 @@ var clientFaults = []faultRow{
 		may:    always("cut"), ran: runs(1, 1), ends: []string{"client_answering"}},
 }
 
+// elsewhere are the faults that other tests show.
+var elsewhere = []struct{ fault, test string }{
+	{"the clock steps back, or forward", "TestHub_IdsGrowWhateverTheClockDoes"},
+	{"the clock steps back between two runs", "TestHub_PositionsOfAnotherRunAreKnownAsSuchWhateverTheClockDid"},
+	{"the app stays down", "TestRestart_WhoWaitsForAnAppThatStaysDownIsRefusedAtPark"},
+	{"the app is killed and started again", "TestRestart_KilledLosesNoGETButThoseThatTheAppHad"},
+	{"a worker of the app is killed", "TestRestart_AKilledWorkerLosesNoGET"},
+	{"the app closes connections as they are used", "TestKeepAlive_ConnectionsThatTheAppIsAboutToCloseLoseNothing"},
+	{"the app hangs, and its clients leave", "TestLedger_TheAppNeverRunsMoreThanItsLanesHaveSlots"},
+	{"the app stands still under holds", "TestHold_WithEverySlotTakenAndTheAppStoppedHealthCountsAndEventsFlow"},
+	{"the app is killed under sockets that send", "TestSocket_AFloodFromAClientThatDoesNotReadComesInOrderThroughAFullLaneAndRestartsOfTheApp"},
+	{"the app is killed under streams", "TestHold_ClientsThatComeAndGoMissNothingThroughReloadsAndRestartsOfTheApp"},
+	{"an answer of any framing is cut at each byte", "TestRelay_AnAnswerCutAtAnyByteNeverLooksWhole"},
+	{"an answer that holds is cut, or is none", "TestHold_IsNotMadeOfAnAnswerThatIsNotWholeOrSaysNothingThatCanBeFollowed"},
+	{"the spool is full of answers, small, read-only or missing", "TestSpool_FullIsSlowerAndNothingElse"},
+	{"there are more clients than connections", "TestHold_NoneMakesRoomForOtherConnections"},
+	{"a client of a hold takes no byte", "TestHold_AClientThatTakesNoByteIsEndedAsStalled"},
+	{"a peer vanishes without a word", "TestDeadPeer_ASilentOneOnEitherSideIsGoneWithinAMinute"},
+	{"Holdfast is restarted under streams, sockets, polls", "TestHold_ARestartOfHoldfastIsToldAsAGap"},
+	{"Holdfast is drained under all of it", "TestDrain_ManyHoldsAHungAppAndHalfAnUploadEndWithinTheBound"},
+}
+
+func TestFaults_ThoseShownElsewhereAre(t *testing.T) {
+	var sources []byte
+	for _, pattern := range []string{"*_test.go", "../../*/*_test.go"} {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			source, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources = append(sources, source...)
+		}
+	}
+	for _, other := range elsewhere {
+		if !strings.Contains(string(sources), "\nfunc "+other.test+"(t *testing.T) {") {
+			t.Errorf("%s: there is no %s", other.fault, other.test)
+		}
+	}
+}
+
 func TestFaults_EachIsToldLosesNothingAndLeavesNothing(t *testing.T) {
 	table := new(faultTable)
 	for name, bench := range map[string]func(*testing.T, *faultTable){
 		"App": faultsOfTheApp, "Client": faultsOfClients, "StandsStill": faultsOfAnAppThatStandsStill,
 		"Spool": faultsOfAFullSpool, "Descriptors": faultsOfDescriptors, "Killed": faultsOfAKilledHoldfast,
+		"Events": faultsUnderEvents, "KilledUnderEvents": faultsOfAKilledHub,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bench(t, table)
 		})
 	}
-	t.Cleanup(func() { t.Log("\n" + table.String()) })
+	t.Cleanup(func() {
+		for i, other := range elsewhere {
+			table.add(100+i, other.fault, "see "+other.test)
+		}
+		t.Log("\n" + table.String())
+	})
+}
+
+// turns is how often the faults of bytes are made: what the first leaves
+// behind, the next make more of.
+func turns() int {
+	if os.Getenv("HOLDFAST_FULL") == "" {
+		return 1
+	}
+	return 5
 }
 
 func faultsOfTheApp(t *testing.T, table *faultTable) {
 	b := startBench(t, table, benchConfig)
-	for i, f := range appFaults {
-		b.play(i, f)
+	for range turns() {
+		for i, f := range appFaults {
+			b.play(i, f)
+		}
 	}
 	b.wantLedger()
 }
 
 func faultsOfClients(t *testing.T, table *faultTable) {
 	b := startBench(t, table, benchConfig)
-	for i, f := range clientFaults {
-		b.play(20+i, f)
+	for range turns() {
+		for i, f := range clientFaults {
+			b.play(30+i, f)
+		}
 	}
 	b.wantLedger()
 }

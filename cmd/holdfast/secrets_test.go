@@ -306,6 +306,9 @@ func TestSecrets_AQueryIsInNoLogMetricOrError(t *testing.T) {
 	for _, path := range []string{"/app/", "/app/cut", "/app/broken", "/app/bad-hold", "/app/sse", "/robots.txt", "/nowhere", "/only/", "/live/stream", "/live/ws", "/live/x", "/rt/", "/rt/cut", "/health", "/ready", "/ws/message"} {
 		for _, target := range []string{path + query, "http://localhost" + path + query, path + query + "#" + secretMark, path + query + " x", path + query + "\x01", path + query + "\\%zz", path + query + strings.Repeat("x", 20000)} {
 			for _, fields := range []string{"", "Origin: http://evil.example\r\n", upgrade, "Host: x\r\n", "Accept: text/event-stream\r\n", "Transfer-Encoding: gzip\r\n", "Expect: nothing\r\n"} {
+				if path == "/app/sse" && fields != "" {
+					continue // each takes its slot for a second longer
+				}
 				for _, method := range []string{"GET", "POST", "TRACE"} {
 					answer := askFirst(t, s.addr, method+" "+target+" HTTP/1.1\r\nHost: localhost\r\n"+fields+"Content-Length: 0\r\n\r\n")
 					told[fmt.Sprintf("the answer %s to %s %.100q %.20q", answer.status, method, target, fields)] = answer.status + fmt.Sprint(answer.fields) + answer.body

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -143,6 +144,9 @@ type soakClient struct {
 	done     bool // it has heard the last event
 }
 
+// listens: the last event is yet to come.
+func (l *soakClient) listens() bool { return !l.done && !l.s.givenUp.Load() }
+
 func (ev *soakEvents) client(s *soak, name string, channels ...string) *soakClient {
 	l := &soakClient{s: s, name: name, channels: channels}
 	ev.mu.Lock()
@@ -194,9 +198,13 @@ func (s *soak) startListeners(all *sync.WaitGroup) {
 // stream follows a stream over many connections. One that stays away does so
 // until the journal cannot supply all that it has missed.
 func (l *soakClient) stream(path string, staysAway bool) {
-	for !l.done {
+	for l.listens() {
 		sent := monotonic()
-		if err := l.session(path, 20+rand.IntN(200)); err != nil {
+		events := 20 + rand.IntN(200)
+		if rand.IntN(4) == 0 {
+			events = math.MaxInt // until max_age ends it
+		}
+		if err := l.session(path, events); err != nil {
 			l.s.forgiven(l.name, sent, nil, err)
 			<-time.After(50 * time.Millisecond)
 		}
@@ -285,7 +293,7 @@ func (l *soakClient) gap(b block) {
 func (l *soakClient) poll() {
 	k := &soakConn{s: l.s, addr: l.s.c.addr}
 	defer k.close()
-	for !l.done {
+	for l.listens() {
 		request, sent := "GET /live/poll HTTP/1.1\r\nHost: desk.example\r\n", monotonic()
 		if l.id != "" {
 			request += "Last-Event-ID: " + l.id + "\r\n"

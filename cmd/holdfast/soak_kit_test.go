@@ -147,7 +147,7 @@ func (s *soak) startLoad(load *sync.WaitGroup, references []reference) {
 			load.Go(func() { s.post(size) })
 		}
 	}
-	for _, client := range []func(){s.leaveUploads, s.leaveViews, s.mirror, s.readSlowly, s.followTicks, s.followTicks, s.echo, s.echo} {
+	for _, client := range []func(){s.postSlowly, s.postSlowly, s.leaveUploads, s.leaveViews, s.mirror, s.readSlowly, s.followTicks, s.followTicks, s.echo, s.echo} {
 		load.Go(client)
 	}
 }
@@ -214,6 +214,30 @@ func (s *soak) post(size int) {
 		}
 		s.became(id, "ok")
 		s.count("POSTs answered")
+	}
+}
+
+// postSlowly has views run that a kill is likely to meet: what they answered is
+// what they ran, once. The token is its own cookie, which is all that Django
+// asks for.
+func (s *soak) postSlowly() {
+	k := &soakConn{s: s, addr: s.c.addr}
+	defer k.close()
+	token := strings.Repeat("soakTokn", 8)
+	for s.going(20 * time.Millisecond) {
+		id, sent := nextID(), monotonic()
+		a, err := k.do(fmt.Sprintf("POST /reports/slow?ms=200 HTTP/1.1\r\nHost: desk.example\r\nX-Ledger-Id: %s\r\n"+
+			"Cookie: csrftoken=%s\r\nX-CSRFToken: %s\r\nContent-Length: 0\r\n\r\n", id, token, token))
+		switch {
+		case err != nil || a.code() != 200:
+			s.forgiven("slow POST", sent, a, err)
+			s.became(id, "lost")
+		case a.body != `{"report": "slow", "ms": 200}`:
+			s.fail("slow POST: %.200q", a.body)
+		default:
+			s.became(id, "ok")
+			s.count("slow POSTs answered")
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ func (l *soakClient) socket(number int) {
 		c.session(true)
 	}
 	l.s.events.chatters.Done()
-	for !l.done {
+	for l.listens() {
 		c.session(false)
 	}
 }

@@ -281,7 +281,7 @@ func TestStarvation_BodiesThatAreNeverWholeTakeNoSlotAndNoMoreMemoryThanTheyMay(
 func TestStarvation_ClientsThatDoNotReadTheirAnswersTakeNoSlotAndNoMoreMemoryThanTheyMay(t *testing.T) {
 	const size = 4 << 20
 	b := startBesieged(t)
-	clients := full(300, 1300)
+	clients := full(300, 900) // nearly what the spool takes
 	var slow []net.Conn
 	b.withstands(func() {
 		slow = b.dialAll(clients, func(_ int, conn net.Conn) error {
@@ -293,9 +293,11 @@ func TestStarvation_ClientsThatDoNotReadTheirAnswersTakeNoSlotAndNoMoreMemoryTha
 			return err
 		})
 		eventually(t, "their slots to be free", func() bool { return b.metric("lane_in_use{lane=\"web\"}") == 0 })
-		// The negative arm: most of it is here, and not at the clients.
-		if kept := b.metric("memory_bytes") + b.metric("spool_bytes"); kept < float64(clients*size/8) {
-			t.Errorf("%.0f MiB of %d are kept: the clients were not slow", kept/(1<<20), clients*size>>20)
+		// Nearly all of it is here, and neither at the clients nor in the kernel,
+		// which gives a connection up to 4 MiB: with 900 such clients the machine's
+		// TCP memory was used up, and others' connections were reset.
+		if kept := b.metric("memory_bytes") + b.metric("spool_bytes"); kept < float64(clients*size)*0.9 {
+			t.Errorf("%.0f MiB of %d are kept, want nine tenths: the rest is in the kernel's buffers", kept/(1<<20), clients*size>>20)
 		}
 	})
 	t.Logf("in memory %.0f MiB, in the spool %.0f MiB", b.metric("memory_bytes")/(1<<20), b.metric("spool_bytes")/(1<<20))

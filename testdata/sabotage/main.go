@@ -38,7 +38,7 @@ const (
 )
 
 func main() {
-	rules = append(rules, holdRules...)
+	rules = append(append(rules, holdRules...), moreRules...)
 	only := flag.String("only", "", "play the rule of this `name` alone")
 	list := flag.Bool("list", false, "list the rules and stop")
 	flag.Parse()
