@@ -23,7 +23,7 @@ var arrows = map[string][]string{
 	"lanes":        {"upstream", "internal/histogram"},
 	"health":       {"internal/histogram"},
 	"upstream":     {"internal/http1", "internal/tcp"},
-	"holds":        {"holds/bus", "internal/http1"},
+	"holds":        {"holds/bus", "internal/http1", "internal/tcp"},
 }
 
 // outside are directories that are not part of the binary.

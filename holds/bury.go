@@ -114,6 +114,10 @@ func (l *loop) close(h *hold, reset bool) {
 	}
 	l.vacate(h)
 	l.sockets.close(h, reset)
+	if h.socket != nil {
+		h.socket.frames = frames{} // what is not whole never will be
+		l.account(h.socket)
+	}
 	if h.socket != nil && h.socket.delivering { // what it sent before still goes to the app
 		h.socket.gone = true
 		l.orphans[h.socket] = struct{}{}

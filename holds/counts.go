@@ -4,14 +4,15 @@ import "sync/atomic"
 
 // counts is what is counted of holds and events.
 type counts struct {
-	held      atomic.Int64 // connections
-	open      [modes]atomic.Int64
-	ended     [modes][ends]atomic.Uint64
-	gaps      atomic.Uint64
-	published atomic.Uint64
-	offered   atomic.Uint64
-	outbox    atomic.Int64
-	inbound   [inboundResults]atomic.Uint64
+	held       atomic.Int64 // connections
+	open       [modes]atomic.Int64
+	ended      [modes][ends]atomic.Uint64
+	gaps       atomic.Uint64
+	published  atomic.Uint64
+	offered    atomic.Uint64
+	outbox     atomic.Int64
+	unfinished atomic.Int64 // bytes of sockets' messages
+	inbound    [inboundResults]atomic.Uint64
 }
 
 const modes = 4

@@ -70,7 +70,7 @@ func (l *loop) give(h *hold, e *event) {
 		l.answerEvent(h, e)
 		return
 	}
-	b := e.bytesFor(h)
+	b := l.bytesFor(h, e)
 	if o := h.outbox; o != nil && o.behind+len(b) > l.limits.Load().OutboxBytes {
 		l.end(h, EndSlow)
 		return
@@ -196,7 +196,7 @@ func (l *loop) feed(h *hold) {
 		size := 0
 		pieces := l.pieces[:0]
 		for _, e := range events {
-			b := e.bytesFor(h)
+			b := l.bytesFor(h, e)
 			pieces = append(pieces, b)
 			size += len(b)
 		}

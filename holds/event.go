@@ -102,10 +102,10 @@ func (e *event) setID(id int64) {
 }
 
 // bytesFor is what goes to a hold. A hold on an HTTP/1.0 connection has no chunks.
-func (e *event) bytesFor(h *hold) []byte {
+func (l *loop) bytesFor(h *hold, e *event) []byte {
 	switch {
 	case h.socket != nil:
-		return e.message(h.socket.envelope)
+		return l.hub.message(e, h.socket.envelope)
 	case h.chunked:
 		return e.wire
 	}

@@ -152,6 +152,14 @@ func (f *frames) next(in []byte, limit int) (used int, m message, fault *frameFa
 	return len(in), message{}, nil
 }
 
+// held is how many bytes of a message that is not whole are kept.
+func (f *frames) held() int {
+	if f.partial == nil {
+		return 0
+	}
+	return cap(f.partial.data) + cap(f.partial.control)
+}
+
 // keep gives the place for what has to be kept.
 func (f *frames) keep() *partial {
 	if f.partial == nil {

@@ -117,6 +117,7 @@ func (l *loop) answered(h *hold, a Answer, err error) {
 	s := h.socket
 	s.delivering = false
 	s.pending -= len(s.inbound[0].payload) + messageOverhead
+	l.account(s)
 	s.inbound[0] = inbound{}
 	s.inbound = s.inbound[1:]
 	switch {
@@ -148,6 +149,7 @@ func (l *loop) overload(h *hold, err error) {
 	s := h.socket
 	l.counts.inbound[inboundOverload].Add(uint64(1 + len(s.inbound)))
 	s.inbound, s.pending = nil, 0
+	l.account(s)
 	end := EndOverload
 	if errors.Is(err, ErrStopping) {
 		end = EndDraining
@@ -228,7 +230,7 @@ func (l *loop) subscribe(h *hold, names []string, position int64) {
 	}
 	for _, e := range missed {
 		l.offered++
-		l.send(h, e.bytesFor(h))
+		l.send(h, l.bytesFor(h, e))
 	}
 	if h.state == live {
 		h.state = catching

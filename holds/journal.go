@@ -118,6 +118,16 @@ func (j *journal) add(e *event) {
 	}
 }
 
+// charge counts what an event takes more than when it was added.
+func (h *hub) charge(e *event, bytes int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e.journalled > 0 {
+		e.bytes += bytes
+		h.journal.bytes += bytes
+	}
+}
+
 // shift takes the oldest event out of a ring.
 func (j *journal) shift(r *room) {
 	e := r.ring[0]

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"holdfast/internal/tcp"
 )
 
 // epoll runs a loop over descriptors of its own: duplicates of the
@@ -280,7 +282,7 @@ func (p *epoll) release(h *hold) (conn net.Conn, read []byte, err error) {
 	}
 	fd := int(h.descriptor)
 	unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, fd, nil) // its duplicate keeps it in the set otherwise
-	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, 0)
+	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, tcp.NotSent)
 	file := os.NewFile(uintptr(fd), "hold")
 	defer file.Close()
 	conn, err = net.FileConn(file)

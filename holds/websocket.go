@@ -27,6 +27,7 @@ type socket struct {
 	echo       []byte    // … that answers the client's
 	inbound    []inbound // messages that the app has not answered yet; the first is under way
 	pending    int       // bytes of them
+	accounted  int       // what is counted of this socket among the unfinished bytes of all
 	delivering bool
 	gone       bool // the connection is closed; what is left are messages
 }
@@ -118,6 +119,12 @@ func (l *loop) receive(h *hold, in []byte) {
 	for len(in) > 0 && h.state != closed {
 		used, m, fault := s.frames.next(in, l.limits.Load().MessageBytes)
 		in = in[used:]
+		if !l.account(s) && fault == nil && m.opcode == 0 {
+			s.frames = frames{partial: finished} // nothing more of it is kept
+			l.account(s)
+			l.endSocket(h, EndOverload, closeTryLater, "")
+			return
+		}
 		switch {
 		case fault != nil && fault.code == closeTooBig:
 			l.endSocket(h, EndTooBig, fault.code, "")
@@ -142,6 +149,19 @@ func (l *loop) receive(h *hold, in []byte) {
 			return
 		}
 	}
+}
+
+// unfinishedBytes bounds, of all sockets together, the messages that are not
+// whole yet and those that the app has not answered.
+const unfinishedBytes = 64 << 20
+
+// account counts what a socket has of messages; false: all together have too
+// much, and a message that is not whole is not waited for.
+func (l *loop) account(s *socket) (fits bool) {
+	now := s.frames.held() + s.pending
+	total := l.counts.unfinished.Add(int64(now - s.accounted))
+	s.accounted = now
+	return total <= unfinishedBytes
 }
 
 // closeHeard answers a client's close frame, or ends what our own began.
@@ -186,8 +206,9 @@ func (s *socket) farewellFrame(end End) []byte {
 	return appendFrame(nil, opClose, closePayload(code, reason))
 }
 
-// message is what goes to a socket of an event: rendered once for all of them.
-func (e *event) message(envelope bool) []byte {
+// message is what goes to a socket of an event: rendered once for all of them,
+// and charged to the journal, which keeps it with the event.
+func (h *hub) message(e *event, envelope bool) []byte {
 	form := &e.bare
 	if envelope {
 		form = &e.envelope
@@ -205,7 +226,9 @@ func (e *event) message(envelope bool) []byte {
 		}
 		b = appendFrame(make([]byte, 0, len(e.data)+maxFrameHead), op, e.data)
 	}
-	form.Store(&b)
+	if form.CompareAndSwap(nil, &b) {
+		h.charge(e, cap(b))
+	}
 	return b
 }
 

@@ -34,6 +34,7 @@ type Conn struct {
 	chunked  http1.Chunked
 	left     int64
 	done     bool // the whole answer was handed out
+	unsure   bool // a body that must not be there may follow it
 	received bool // a byte of this exchange's answer has come
 	served   int  // exchanges finished
 	usedAt   time.Time
@@ -213,7 +214,7 @@ func (c *Conn) head(toHEAD, maySwitch bool, interim func(*Response)) (*Response,
 	c.left = c.res.Length
 	switch c.res.Framing {
 	case FramingNone:
-		c.done = true
+		c.done, c.unsure = true, mayBringBody(&c.res, toHEAD)
 	case FramingLength:
 		c.done = c.left == 0
 	case FramingChunked:
@@ -223,6 +224,19 @@ func (c *Conn) head(toHEAD, maySwitch bool, interim func(*Response)) (*Response,
 		c.finish()
 	}
 	return &c.res, nil
+}
+
+// mayBringBody reports whether an answer without a body may be followed by one
+// all the same: gunicorn 20.1 sends to a HEAD what the view made, and to a 204
+// or 304 as much as its Content-Length says. It may come after the head, and
+// would be taken for the next answer.
+func mayBringBody(res *Response, toHEAD bool) bool {
+	for _, f := range res.Fields {
+		if http1.EqualFold(f.Name, "content-length") {
+			return string(f.Value) != "0"
+		}
+	}
+	return toHEAD
 }
 
 // readHead reads one head, of a final or an interim answer, into c.res.
@@ -373,7 +387,7 @@ func (c *Conn) Finished() bool { return c.done }
 // answer was read, nothing is behind it, the upstream offered to keep the
 // connection, and the request went out whole.
 func (c *Conn) Reusable() bool {
-	if !c.done || !c.res.KeepAlive || c.r != c.w {
+	if !c.done || c.unsure || !c.res.KeepAlive || c.r != c.w {
 		return false
 	}
 	if c.sending != nil {

@@ -15,6 +15,7 @@ type framingCase struct {
 	length             int64
 	body               string
 	keepAlive, endless bool
+	unsure             bool // a body that must not be there may follow
 }
 
 var framingCases = []framingCase{
@@ -34,10 +35,10 @@ var framingCases = []framingCase{
 		status: 200, framing: upstream.FramingClose},
 	{name: "CloseLooksLikeAnAnswer", text: "HTTP/1.0 200 OK\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", closes: true,
 		status: 200, framing: upstream.FramingClose, body: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"},
-	{name: "HEAD", method: "HEAD", text: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", status: 200, keepAlive: true},
-	{name: "HEADChunked", method: "HEAD", text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", status: 200, keepAlive: true},
+	{name: "HEAD", method: "HEAD", text: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", status: 200, keepAlive: true, unsure: true},
+	{name: "HEADChunked", method: "HEAD", text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", status: 200, keepAlive: true, unsure: true},
 	{name: "204", text: "HTTP/1.1 204 No Content\r\n\r\n", status: 204, keepAlive: true},
-	{name: "304", text: "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", status: 304, keepAlive: true},
+	{name: "304", text: "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", status: 304, keepAlive: true, unsure: true},
 	{name: "InterimFirst", text: "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
 		status: 200, framing: upstream.FramingLength, length: 5, body: "hello", keepAlive: true},
 	{name: "NoReason", text: "HTTP/1.1 404\r\nContent-Length: 0\r\n\r\n", status: 404, framing: upstream.FramingLength, keepAlive: true},
@@ -58,7 +59,7 @@ var framingCases = []framingCase{
 	{name: "EventsOfALength", text: "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 3\r\n\r\n:a\n",
 		status: 200, framing: upstream.FramingLength, length: 3, body: ":a\n", keepAlive: true},
 	{name: "EventsOnHEAD", method: "HEAD", text: "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
-		status: 200, keepAlive: true},
+		status: 200, keepAlive: true, unsure: true},
 }
 
 func TestConn_ReadsEveryFramingHoweverItsBytesCome(t *testing.T) {
@@ -89,10 +90,10 @@ func (c framingCase) want(t *testing.T, server *rawServer, n int) {
 		if conn.Served() != exchange+1 || !conn.Finished() {
 			t.Fatalf("exchange %d: %d served, finished %v", exchange, conn.Served(), conn.Finished())
 		}
-		if conn.Reusable() != c.keepAlive {
+		if conn.Reusable() != (c.keepAlive && !c.unsure) {
 			t.Fatalf("reusable is %v", conn.Reusable())
 		}
-		if !c.keepAlive {
+		if !c.keepAlive || c.unsure {
 			return
 		}
 		if !conn.Silent() {

@@ -55,7 +55,6 @@ type faulty struct {
 	mu        sync.Mutex
 	listener  net.Listener // nil: connections are refused
 	scripts   map[string][]script
-	sent      map[string]int    // how often a request began to come
 	passed    map[string][2]int // bytes of its last exchange
 	crossings map[*crossing]struct{}
 	gate      chan struct{} // closed: who hangs goes on
@@ -64,7 +63,7 @@ type faulty struct {
 
 func startFaulty(t *testing.T, to string) *faulty {
 	t.Helper()
-	f := &faulty{t: t, addr: freeAddress(t), to: to, scripts: make(map[string][]script), sent: make(map[string]int),
+	f := &faulty{t: t, addr: freeAddress(t), to: to, scripts: make(map[string][]script),
 		passed: make(map[string][2]int), crossings: make(map[*crossing]struct{}), gate: make(chan struct{})}
 	f.accept()
 	t.Cleanup(func() {
@@ -120,13 +119,6 @@ func (f *faulty) play(id string, scripts ...script) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.scripts[id] = scripts
-}
-
-// sendings is how often a request began to come.
-func (f *faulty) sendings(id string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.sent[id]
 }
 
 // lengths are the bytes of a request's last exchange.
@@ -287,7 +279,6 @@ func (x *crossing) begin(head []byte) {
 	if left := x.f.scripts[id]; len(left) > 0 {
 		s, x.f.scripts[id] = left[0], left[1:]
 	}
-	x.f.sent[id]++
 	x.f.mu.Unlock()
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -188,7 +188,7 @@ func faultsOfDescriptors(t *testing.T, table *faultTable) {
 	quiet := func() {
 		eventually(t, "its connections to be closed", func() bool { return b.front.connections() == 0 && b.back.connections() == 0 })
 		b.wantZero()
-		eventually(t, "its connections to be closed", func() bool { return len(b.sockets()) == b.listening() })
+		eventually(t, "its connections to be closed", func() bool { return len(b.sockets()) == listening })
 	}
 	quiet()
 	restore := b.leaveDescriptors(0)
@@ -206,10 +206,7 @@ func faultsOfDescriptors(t *testing.T, table *faultTable) {
 
 	quiet()
 	restore = b.leaveDescriptors(1)
-	all = make([]try, 12)
-	for i := range all {
-		all[i] = b.try(nextFault(), b.c.addr, faultRow{method: "POST", path: "/upload"})
-	}
+	all = b.oneByOne(12)
 	restore()
 	b.tried = append(b.tried, all...)
 	b.row(53, "no descriptor is left to ask the app with", all, b.wantZero(), "request refused", "500 internal")
@@ -218,19 +215,26 @@ func faultsOfDescriptors(t *testing.T, table *faultTable) {
 			t.Errorf("%v ran %d times", a, n)
 		}
 	}
-	if state := b.targetErrors(); state != 0 {
-		t.Errorf("the target was said to be down %d times: it was not asked", state)
+	if n := len(logLines(t, b.c.log.String(), "target down")); n != 0 {
+		t.Errorf("the target was said to be down %d times: it was not asked", n)
 	}
-	all = make([]try, 12)
-	for i := range all {
-		all[i] = b.try(nextFault(), b.c.addr, faultRow{method: "POST", path: "/upload"})
-	}
+	all = b.oneByOne(12)
 	b.tried = append(b.tried, all...)
 	b.row(54, "and there are descriptors again", all, b.wantZero(), "", "200")
 	b.wantLedger()
 }
 
-func (b *bench) targetErrors() int { return len(logLines(b.T, b.c.log.String(), "target down")) }
+// oneByOne makes n tries, straight to Holdfast.
+func (b *bench) oneByOne(n int) (all []try) {
+	b.Helper()
+	for range n {
+		a := b.try(nextFault(), b.c.addr, faultRow{method: "POST", path: "/upload"})
+		if all = append(all, a); a.saw == silence {
+			b.Fatal(a)
+		}
+	}
+	return all
+}
 
 // sockets are the process's descriptors that are sockets.
 func (b *bench) sockets() (names []string) {
@@ -249,7 +253,7 @@ func (b *bench) sockets() (names []string) {
 }
 
 // listening is how many sockets the process listens on.
-func (b *bench) listening() int { return 3 }
+const listening = 3
 
 func faultsOfAKilledHoldfast(t *testing.T, table *faultTable) {
 	rounds := 3

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -196,6 +197,7 @@ func (h *holdfast) reload() (unchanged []string, err error) {
 	}
 	h.wiring.Store(w)
 	h.holds.Configure(h.holdsConfig(config))
+	config.limitMemory()
 	for _, u := range w.upstreams {
 		u.Apply()
 	}
@@ -333,6 +335,18 @@ func (h *holdfast) holdsConfig(c *fileConfig) holds.Config {
 		Return:  func(conn net.Conn, early []byte) { h.server.Return(conn, early) },
 	}
 }
+
+// limitMemory has the garbage collector work harder near what the
+// configuration lets the process hold, unless the environment says otherwise
+// (GOMEMLIMIT). Without it what is garbage may be as much as what is held.
+func (c *fileConfig) limitMemory() {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(int64(c.Limits.Memory) + int64(c.Holds.Journal.Bytes) + ownMemory)
+	}
+}
+
+// ownMemory is for all that no limit counts.
+const ownMemory = 64 << 20
 
 // holdLimit is holds.limit, or nine tenths of all connections: whatever is
 // held, others can come and go.
@@ -533,6 +547,7 @@ func serve(config *fileConfig, load func() (*fileConfig, error), stderr io.Write
 		return exitFailed
 	}
 	defer log.Sync()
+	config.limitMemory()
 	signals := watchSignals()
 	defer signals.stop()
 	h, err := start(config, load, log, access)

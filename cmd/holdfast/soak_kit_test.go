@@ -116,7 +116,7 @@ func (s *soak) references() (all []reference) {
 	s.Helper()
 	for _, path := range soakPaths {
 		for _, fields := range soakFields {
-			for _, method := range []string{"GET"} {
+			for _, method := range []string{"GET", "HEAD"} {
 				request := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: desk.example\r\n%s\r\n", method, path, fields)
 				addr := s.wsgi[0].addr
 				if path == "/robots.txt" {

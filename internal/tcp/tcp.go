@@ -26,3 +26,8 @@ func OutOfResources(err error) bool {
 // unacknowledged is how long sent bytes may stay unacknowledged, and a
 // silent peer's probes unanswered, before the connection is ended (RFC 5482).
 const unacknowledged = 50 * time.Second
+
+// NotSent is how much the kernel takes of what it cannot send yet. Without a
+// bound it takes 4 MiB for each client that does not read, and some hundreds of
+// those use up the memory that all connections of the machine share.
+const NotSent = 128 << 10

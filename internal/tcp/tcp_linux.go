@@ -15,6 +15,9 @@ func Control(network, _ string, c syscall.RawConn) (err error) {
 	}
 	if e := c.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unacknowledged.Milliseconds()))
+		if err == nil {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, NotSent)
+		}
 	}); e != nil {
 		return e
 	}

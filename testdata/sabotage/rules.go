@@ -117,12 +117,12 @@ var rules = []rule{
 	},
 	{
 		name: "queue-longer-by-one",
-		file: lane, find: "l.queue.len >= l.cfg.Load().Queue", replace: "l.queue.len > l.cfg.Load().Queue",
+		file: lane, find: "l.queue.counted >= l.cfg.Load().Queue {", replace: "l.queue.counted > l.cfg.Load().Queue {",
 		pkg: "lanes", run: "^TestLane_RefusesTheFirstRequestBeyondItsQueue$",
 	},
 	{
 		name: "queue-shorter-by-one",
-		file: lane, find: "l.queue.len >= l.cfg.Load().Queue", replace: "l.queue.len+1 >= l.cfg.Load().Queue",
+		file: lane, find: "l.queue.counted >= l.cfg.Load().Queue {", replace: "l.queue.counted+1 >= l.cfg.Load().Queue {",
 		pkg: "lanes", run: "^TestLane_RefusesTheFirstRequestBeyondItsQueue$",
 	},
 	{
@@ -132,7 +132,7 @@ var rules = []rule{
 	},
 	{
 		name: "front-of-the-queue-lost",
-		file: lane, find: "return l.wait(ctx, giveUp, true)", replace: "return l.wait(ctx, giveUp, false)",
+		file: lane, find: "return l.wait(ctx, &waiter{since: time.Now()}, giveUp, true)", replace: "return l.wait(ctx, &waiter{since: time.Now()}, giveUp, false)",
 		pkg: "lanes", run: "^TestSlot_WhoseTargetIsGoneWaitsInFront$",
 	},
 	{
@@ -321,7 +321,7 @@ var rules = []rule{
 	},
 	{
 		name: "host-ignored",
-		file: route, find: "n := t.hosts[hostName(r.host)]; n != nil", replace: "n := t.hosts[\"\"]; n != nil",
+		file: route, find: "n := t.hosts[hostName(host)]; n != nil", replace: "n := t.hosts[\"\"]; n != nil",
 		pkg: "proxy", run: "^TestMatch_TheMostSpecificRouteHasIt$/^Hosts$",
 	},
 	{
@@ -366,7 +366,7 @@ var rules = []rule{
 	},
 	{
 		name: "path-cleaned",
-		file: route, find: "\tsearch := search{method: r.method}", replace: "\tdecoded = []byte(path.Clean(string(decoded)))\n\tsearch := search{method: r.method}",
+		file: route, find: "\tsearch := search{method: method}", replace: "\tdecoded = []byte(path.Clean(string(decoded)))\n\tsearch := search{method: method}",
 		pkg: "proxy", run: "^TestMatch_APathIsOnTheLaneOfWhatTheAppSees$",
 	},
 	{
@@ -381,8 +381,8 @@ var rules = []rule{
 	},
 	{
 		name: "config-half-swapped",
-		file: "proxy/proxy.go", find: "\tt, err := newTable(routes, cfg.Guarded)",
-		replace: "\tif old := s.site.Load(); old != nil {\n\t\ts.site.Store(&site{cfg, old.routes})\n\t}\n\tt, err := newTable(routes, cfg.Guarded)",
+		file: "proxy/proxy.go", find: "\tt, err := newTable(routes, guarded)",
+		replace: "\tif old := s.site.Load(); old != nil {\n\t\ts.site.Store(&site{cfg, old.routes, old.lanes})\n\t}\n\tt, err := newTable(routes, guarded)",
 		pkg:     "proxy", run: "^TestConfigure_WhatIsRefusedChangesNothing$",
 	},
 
@@ -414,7 +414,7 @@ var rules = []rule{
 	},
 	{
 		name: "any-request-id-kept",
-		file: headers, find: "requestID == nil && wellFormedID(f.Value)", replace: "requestID == nil",
+		file: headers, find: "f.kind == kindRequestID && wellFormedID(f.Value) {", replace: "f.kind == kindRequestID {",
 		pkg: "proxy", run: "^TestRequestID_AWellFormedOneIsKeptAndAnyOtherMadeAnew$",
 	},
 	{
@@ -502,7 +502,7 @@ var rules = []rule{
 	},
 	{
 		name: "trailers-unfiltered",
-		file: "proxy/stream.go", find: "default:\n\t\t\tcontinue\n\t\t}\n\t\tdst = append(append(dst, line...)", replace: "default:\n\t\t}\n\t\tdst = append(append(dst, line...)",
+		file: "proxy/stream.go", find: "default:\n\t\t\tcontinue\n\t\t}\n\t\tif names(named, name) {", replace: "default:\n\t\t}\n\t\tif names(named, name) {",
 		pkg: "proxy", run: "^TestStream_ATrailerIsNoWayAroundTheFieldsThatAreOurs$",
 	},
 	{
