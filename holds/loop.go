@@ -226,7 +226,7 @@ func (l *loop) open(h *hold, o *opening) {
 	}
 	h.state = catching
 	h.born = uint32(l.hub.now().Sub(l.clock) / time.Second)
-	if o.gap {
+	if o.gap && (h.socket == nil || h.socket.envelope) {
 		l.counts.gaps.Add(1)
 	}
 	if err := l.sockets.watch(h); err != nil {

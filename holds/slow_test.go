@@ -165,7 +165,7 @@ func TestSlow_HeadAndReplayDoNotCount(t *testing.T) {
 
 // One that never reads is ended, and the others of its channel notice nothing.
 func TestHolds_AClientThatNeverReadsIsEndedAndAThousandOthersDoNotNotice(t *testing.T) {
-	const others, events = 1000, 64
+	const others, events = 1000, 128
 	const size, window, outbox = 1 << 10, 8, 16 << 10
 	needDescriptors(t, 2*others+200)
 	s := startStation(t, Config{OutboxBytes: outbox, WriteStall: deadline})

@@ -167,7 +167,9 @@ func (l *loop) account(s *socket) (fits bool) {
 // closeHeard answers a client's close frame, or ends what our own began.
 func (l *loop) closeHeard(h *hold, code uint16) {
 	if h.state >= leaving {
-		l.hangUp(h)
+		if h.outbox == nil { // otherwise our own is still on its way
+			l.hangUp(h)
+		}
 		return
 	}
 	h.socket.echo = appendFrame(nil, opClose, closePayload(code, ""))

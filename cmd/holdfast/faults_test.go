@@ -287,7 +287,7 @@ var clientFaults = []faultRow{
 	{name: "a client resets at each byte of its POST", atClient: true, method: "POST", path: "/upload", tries: eachRequestByte, script: at(resets, toApp),
 		may: always("cut"), ran: func(i, n int) (int, int) { return 0, oneIf(i == n-1) }, ends: []string{"-", "client_head", "client_body", "client_running"}},
 	{name: "a client resets at each byte of the answer", atClient: true, method: "POST", path: "/upload", tries: eachAnswerByte, script: at(resets, toClient),
-		may: unlessWhole([]string{"200"}, "cut"), ran: runs(1, 1), ends: []string{"done"}},
+		may: unlessWhole([]string{"200"}, "cut"), ran: runs(1, 1), ends: []string{"client_answering", "done"}},
 	{name: "a client half-closes at each byte of its POST", atClient: true, method: "POST", path: "/upload", tries: eachRequestByte, script: at(closes, toApp),
 		may: unlessWhole([]string{"200"}, "400 bad_request", "cut"), ran: func(i, n int) (int, int) { return oneIf(i == n-1), oneIf(i == n-1) }, ends: []string{"-", "holdfast_body", "done"}},
 	{name: "stream lane: a client resets at each byte of its POST", atClient: true, method: "POST", path: "/one/echo", tries: eachRequestByte, script: at(resets, toApp),
