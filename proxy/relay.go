@@ -186,10 +186,11 @@ func (c *clientConn) relayRest(ex *lanes.Exchange, out []byte, f framing, keep b
 	if err := <-written; err != nil {
 		return false, errLeft
 	}
+	if errors.Is(readErr, upstream.ErrInterrupted) {
+		return false, errLeft
+	}
 	if readErr != io.EOF {
-		if !errors.Is(readErr, upstream.ErrInterrupted) {
-			c.server.log.Warn("answer cut short", zap.Error(readErr))
-		}
+		c.server.log.Warn("answer cut short", zap.Error(readErr))
 		c.done(errTruncated)
 		c.cut()
 		return false, errTruncated

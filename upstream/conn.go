@@ -247,6 +247,9 @@ func (c *Conn) readHead(toHEAD bool) error {
 			return c.fail(ErrMalformed, err)
 		}
 		c.scanned = next
+		if end > maxResponseHead || end == 0 && c.w-c.r >= maxResponseHead {
+			return c.fail(ErrMalformed, errors.New("its head is over 64 KiB"))
+		}
 		if end > 0 {
 			head := c.buf[c.r : c.r+end]
 			c.r, c.scanned = c.r+end, 0
@@ -255,9 +258,6 @@ func (c *Conn) readHead(toHEAD bool) error {
 				return c.fail(ErrMalformed, err)
 			}
 			return nil
-		}
-		if c.w-c.r >= maxResponseHead {
-			return c.fail(ErrMalformed, errors.New("its head is over 64 KiB"))
 		}
 		if err := c.fill(); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -158,5 +159,16 @@ func TestConn_AHeadOfAlmost64KiBIsRead(t *testing.T) {
 	got := ask(t, dial(t, startRaw(t, answering(text, 0, false))), "GET", 64)
 	if got.err != nil || len(got.res.Fields) != 3 || string(got.res.Fields[0].Value) != long || got.body != "hello" {
 		t.Errorf("%d fields, body %q, %v", len(got.res.Fields), got.body, got.err)
+	}
+}
+
+// A head over the limit is one however its bytes come: the buffer is larger
+// than the limit behind an interim answer that needed the room.
+func TestConn_AHeadOverTheLimitIsRefusedBehindALargeInterimToo(t *testing.T) {
+	interim := "HTTP/1.1 103 x\r\nX: " + strings.Repeat("v", 40<<10) + "\r\n\r\n"
+	final := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: " + strings.Repeat("v", 70<<10) + "\r\n\r\nhi"
+	server := startRaw(t, answering(interim+final, 0, false))
+	if got := ask(t, dial(t, server), "GET", 64); !errors.Is(got.err, upstream.ErrMalformed) {
+		t.Errorf("status %d, %v; want a head that is too large", got.res.Status, got.err)
 	}
 }

@@ -285,13 +285,13 @@ var clientFaults = []faultRow{
 	{name: "a client trickles, and is trickled to", atClient: true, method: "POST", path: "/upload", tries: 12, script: byteByByte,
 		may: always("200"), ran: runs(1, 1), ends: []string{"done"}},
 	{name: "a client resets at each byte of its POST", atClient: true, method: "POST", path: "/upload", tries: eachRequestByte, script: at(resets, toApp),
-		may: always("cut"), ran: func(i, n int) (int, int) { return 0, oneIf(i == n-1) }, ends: []string{"-", "client_head", "client_body", "client_running"}},
+		may: always("cut"), ran: func(i, n int) (int, int) { return 0, oneIf(i == n-1) }, ends: []string{"-", "client_body", "client_running", "client_answering", "done"}},
 	{name: "a client resets at each byte of the answer", atClient: true, method: "POST", path: "/upload", tries: eachAnswerByte, script: at(resets, toClient),
 		may: unlessWhole([]string{"200"}, "cut"), ran: runs(1, 1), ends: []string{"client_answering", "done"}},
 	{name: "a client half-closes at each byte of its POST", atClient: true, method: "POST", path: "/upload", tries: eachRequestByte, script: at(closes, toApp),
 		may: unlessWhole([]string{"200"}, "400 bad_request", "cut"), ran: func(i, n int) (int, int) { return oneIf(i == n-1), oneIf(i == n-1) }, ends: []string{"-", "holdfast_body", "done"}},
 	{name: "stream lane: a client resets at each byte of its POST", atClient: true, method: "POST", path: "/one/echo", tries: eachRequestByte, script: at(resets, toApp),
-		may: always("cut"), ran: runs(0, 1), ends: []string{"-", "client_body", "client_running"}},
+		may: always("cut"), ran: runs(0, 1), ends: []string{"-", "client_body", "client_running", "client_answering", "done"}},
 	{name: "stream lane: a client resets at each byte of the answer", atClient: true, method: "POST", path: "/one/echo", tries: eachAnswerByte, script: at(resets, toClient),
 		may: unlessWhole([]string{"200"}, "cut"), ran: runs(1, 1), ends: []string{"client_answering", "done"}},
 	{name: "a client hangs in its POST", atClient: true, method: "POST", path: "/upload", tries: 24,
@@ -337,31 +337,31 @@ func TestFaults_EachIsToldLosesNothingAndLeavesNothing(t *testing.T) {
 	})
 }
 
-// turns is how often the faults of bytes are made: what the first leaves
-// behind, the next make more of.
-func turns() int {
-	if os.Getenv("HOLDFAST_FULL") == "" {
-		return 1
+// inTurns makes the faults, five times where there is time: what the first
+// turns leave behind, the others make more of.
+func (b *bench) inTurns(order int, faults []faultRow) {
+	turns := 1
+	if os.Getenv("HOLDFAST_FULL") != "" {
+		turns = 5
 	}
-	return 5
+	for turn := range turns {
+		if turn == 2 {
+			b.settled, b.base = true, b.measure()
+		}
+		for i, f := range faults {
+			b.play(order+i, f)
+		}
+	}
 }
 
 func faultsOfTheApp(t *testing.T, table *faultTable) {
 	b := startBench(t, table, benchConfig)
-	for range turns() {
-		for i, f := range appFaults {
-			b.play(i, f)
-		}
-	}
+	b.inTurns(0, appFaults)
 	b.wantLedger()
 }
 
 func faultsOfClients(t *testing.T, table *faultTable) {
 	b := startBench(t, table, benchConfig)
-	for range turns() {
-		for i, f := range clientFaults {
-			b.play(30+i, f)
-		}
-	}
+	b.inTurns(30, clientFaults)
 	b.wantLedger()
 }
