@@ -293,11 +293,7 @@ func (p *epoll) unacknowledged(h *hold) int {
 	if h.link != nil {
 		return int(h.link.left.Load())
 	}
-	n, err := unix.IoctlGetInt(int(h.descriptor), unix.SIOCOUTQ)
-	if err != nil {
-		return -1
-	}
-	return n
+	return tcp.Unacknowledged(int(h.descriptor))
 }
 
 // close closes a hold's descriptor. Unread bytes of the client would make a

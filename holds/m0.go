@@ -76,12 +76,6 @@ func pollTimeout(value []byte) time.Duration {
 	return min(max(timeout, pollTimeoutLeast), pollTimeoutMost)
 }
 
-// The opcodes of RFC 6455 §5.2 that a Reply may have.
-const (
-	opcodeText   = 1
-	opcodeBinary = 2
-)
-
 // Reply is what the app's answer to an inbound socket message asks for.
 // Nothing of it is the zero Reply.
 type Reply struct {
@@ -137,9 +131,9 @@ func ParseReply(fields []http1.Field) Reply {
 	}
 	switch {
 	case http1.EqualFold(opcode, "text"):
-		r.Opcode = opcodeText
+		r.Opcode = int(opText)
 	case http1.EqualFold(opcode, "binary"):
-		r.Opcode = opcodeBinary
+		r.Opcode = int(opBinary)
 	}
 	if len(closing) > 0 {
 		r.Close, r.CloseReason = parseClose(closing)

@@ -10,6 +10,12 @@
 //	client connection ─► wire check ─► route ─┬─► answered here (respond, health)
 //	                                          └─► body complete ─► lane.Acquire ─► slot.Do
 //	client ◄─ written at the client's pace ◄─ read at the upstream's pace ◄────────┘
+//	hold   ◄─ connection handed over, slot given back ◄─ an instruction ◄──────────┘
+//
+// An answer with an instruction is read whole, and its client becomes a hold
+// (hold.go): nothing of the connection is this package's any more. What sockets'
+// clients send comes back as Forward (inbound.go), and a connection that a long
+// poll was answered on as Return.
 //
 // Nothing is answered, here or by the app, before the head was found
 // unambiguous (wire.go). fasthttp.Server accepts connections and writes the

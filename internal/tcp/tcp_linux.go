@@ -23,3 +23,13 @@ func Control(network, _ string, c syscall.RawConn) (err error) {
 	}
 	return err
 }
+
+// Unacknowledged is how many bytes written to a connection its peer has not
+// acknowledged; -1: not to be known.
+func Unacknowledged(fd int) int {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+	if err != nil {
+		return -1
+	}
+	return n
+}

@@ -4,7 +4,7 @@ import (
 	"net"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"holdfast/internal/tcp"
 )
 
 // unacknowledged is how many bytes written to a connection its peer has not
@@ -19,10 +19,6 @@ func unacknowledged(nc net.Conn) int {
 		return -1
 	}
 	n := -1
-	raw.Control(func(fd uintptr) {
-		if waiting, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ); err == nil {
-			n = waiting
-		}
-	})
+	raw.Control(func(fd uintptr) { n = tcp.Unacknowledged(int(fd)) })
 	return n
 }
