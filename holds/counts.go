@@ -4,8 +4,8 @@ import "sync/atomic"
 
 // counts is what is counted of holds and events.
 type counts struct {
-	held       atomic.Int64 // connections
-	open       [modes]atomic.Int64
+	held       atomic.Int64        // connections
+	open       [modes]atomic.Int64 // holds that have joined
 	ended      [modes][ends]atomic.Uint64
 	gaps       atomic.Uint64
 	published  atomic.Uint64
@@ -17,20 +17,15 @@ type counts struct {
 
 const modes = 4
 
-// enter counts a hold in; false: there are as many as there may be.
-func (c *counts) enter(kind Mode, limit int) bool {
+// enter counts a connection in; false: there are as many as there may be.
+// The hub counts the hold as open, as it joins: what is shown as open is
+// reached by what is published.
+func (c *counts) enter(limit int) bool {
 	if n := c.held.Add(1); limit > 0 && n > int64(limit) {
 		c.held.Add(-1)
 		return false
 	}
-	c.open[kind].Add(1)
 	return true
-}
-
-// leave takes back an enter.
-func (c *counts) leave(kind Mode) {
-	c.open[kind].Add(-1)
-	c.held.Add(-1)
 }
 
 // end counts a hold's end.

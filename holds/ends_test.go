@@ -370,6 +370,34 @@ func TestOpen_OverTheLimitTheConnectionStaysTheCallers(t *testing.T) {
 	c.wantPosition()
 }
 
+func TestOpen_WhatIsShownAsOpenIsReachedByWhatIsPublished(t *testing.T) {
+	s := startStation(t, Config{})
+	client, server, err := s.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	s.hub.mu.Lock() // it cannot join yet
+	opened := make(chan error)
+	go func() {
+		opened <- s.Open(server, Spec{Kind: ModeStream, Channels: []string{"a"}, Head: []byte(plainHead), Position: s.Position()})
+	}()
+	s.until("its connection is counted", func() bool { return s.counts.held.Load() == 1 })
+	if n := s.counts.open[ModeStream].Load(); n != 0 {
+		t.Errorf("%d are shown as open before they have joined", n)
+	}
+	s.hub.mu.Unlock()
+	if err := <-opened; err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Snapshot().Streams; n != 1 {
+		t.Errorf("%d are shown as open, want 1", n)
+	}
+	if _, reached := s.Publish(text("for all", "a")); reached != 1 {
+		t.Errorf("%d reached, want 1", reached)
+	}
+}
+
 func TestConfigure_IsInForceForHoldsThereAre(t *testing.T) {
 	s := startStation(t, Config{})
 	c := s.open(Spec{Channels: []string{"a"}})

@@ -237,7 +237,7 @@ func (h *Holds) Open(conn net.Conn, spec Spec) error {
 	if h.stopped {
 		return ErrClosed
 	}
-	if !h.counts.enter(spec.Kind, h.limits.Load().Limit) {
+	if !h.counts.enter(h.limits.Load().Limit) {
 		return ErrTooMany
 	}
 	l := h.hub.loops[h.next.Add(1)%uint64(len(h.hub.loops))]
@@ -249,7 +249,7 @@ func (h *Holds) Open(conn net.Conn, spec Spec) error {
 		hd.poll = &poll{head: spec.Head, body: spec.Body, bodyFields: spec.BodyFields, early: spec.Early, keep: spec.KeepAlive, old: spec.HTTP10, deadline: time.Now().Add(spec.Timeout)}
 	}
 	if err := l.sockets.adopt(hd, conn); err != nil {
-		h.counts.leave(spec.Kind)
+		h.counts.held.Add(-1)
 		return errors.Join(ErrConnection, err)
 	}
 	o := &opening{head: spec.Head, body: spec.Body, early: spec.Early, numbered: true, from: spec.Position, last: spec.Position}

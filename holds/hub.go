@@ -118,6 +118,7 @@ func (h *hub) join(hd *hold, l *loop, channels []string, o *opening) {
 	if o.gap {
 		hd.cursor = h.head.Load()
 	}
+	l.counts.open[hd.kind].Add(1)
 	l.push(item{hold: hd, opening: o})
 	h.mu.Unlock()
 	h.wake()

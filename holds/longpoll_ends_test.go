@@ -16,7 +16,7 @@ func (s *stage) openPoll(in time.Duration, from int64, channels ...string) (*hol
 	h := &hold{kind: ModeResponse, descriptor: -1, poll: &poll{head: []byte(pollHead), body: []byte("its own"), deadline: s.clock.at.Add(in)}}
 	p := &pipe{room: -1}
 	s.loop.sockets.(*pipes).of[h] = p
-	s.loop.counts.enter(ModeResponse, 0)
+	s.loop.counts.enter(0)
 	s.hub.join(h, s.loop, channels, &opening{from: from, last: from})
 	return h, p
 }
