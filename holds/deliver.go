@@ -76,17 +76,33 @@ func (l *loop) give(h *hold, e *event) {
 		return
 	}
 	h.cursor = e.id
-	l.offered++
-	l.send(h, b)
+	l.sendEvents(h, e)
 }
 
-// send writes b, behind what waits.
+// sendEvents writes events, behind what waits.
+func (l *loop) sendEvents(h *hold, events ...*event) {
+	pieces := l.pieces[:0]
+	for _, e := range events {
+		pieces = append(pieces, l.bytesFor(h, e))
+	}
+	l.offered += uint64(len(events))
+	l.sendAll(h, pieces, events)
+	clear(pieces)
+	l.pieces = pieces[:0]
+}
+
+// send writes bytes that are the hold's own, behind what waits.
 func (l *loop) send(h *hold, b []byte) {
 	l.pieces = append(l.pieces[:0], b)
-	l.sendAll(h, l.pieces, len(b))
+	l.sendAll(h, l.pieces, nil)
 }
 
-func (l *loop) sendAll(h *hold, pieces [][]byte, size int) {
+// sendAll writes pieces: those of events, or own ones.
+func (l *loop) sendAll(h *hold, pieces [][]byte, events []*event) {
+	size := 0
+	for _, b := range pieces {
+		size += len(b)
+	}
 	h.wrote = true
 	n := 0
 	if h.outbox == nil {
@@ -100,12 +116,17 @@ func (l *loop) sendAll(h *hold, pieces [][]byte, size int) {
 		}
 		l.box(h)
 	}
-	for _, b := range pieces {
+	for i, b := range pieces {
 		if n >= len(b) {
 			n -= len(b)
 			continue
 		}
-		h.outbox.push(b[n:])
+		k := kept{bytes: cap(b)}
+		if events != nil {
+			k = kept{event: events[i]}
+		}
+		h.outbox.push(b[n:], k)
+		l.keeping.add(k)
 		l.counts.outbox.Add(int64(len(b) - n))
 		n = 0
 	}
@@ -117,9 +138,12 @@ func (l *loop) box(h *hold) {
 	l.outboxes = append(l.outboxes, h.outbox)
 }
 
-// unbox takes it away again.
-func (l *loop) unbox(h *hold) {
+// unbox takes it away again. freed is what nothing keeps in memory any more.
+func (l *loop) unbox(h *hold) (freed int) {
 	o := h.outbox
+	for _, k := range o.keeps {
+		freed += l.keeping.drop(k)
+	}
 	last := len(l.outboxes) - 1
 	l.outboxes[o.at] = l.outboxes[last]
 	l.outboxes[o.at].at = o.at
@@ -127,6 +151,7 @@ func (l *loop) unbox(h *hold) {
 	l.outboxes = l.outboxes[:last]
 	l.counts.outbox.Add(-int64(o.bytes))
 	h.outbox = nil
+	return freed
 }
 
 // writable goes on with an outbox.
@@ -141,7 +166,11 @@ func (l *loop) writable(h *hold) {
 		return
 	}
 	if n > 0 {
-		o.took(n)
+		gone := o.took(n)
+		for _, k := range o.keeps[:gone] {
+			l.keeping.drop(k)
+		}
+		o.keeps = o.keeps[gone:]
 		o.since, o.unacked = l.hub.now(), -1
 		l.counts.outbox.Add(-int64(n))
 	}
@@ -193,19 +222,9 @@ func (l *loop) feed(h *hold) {
 	case h.poll != nil:
 		l.answerEvent(h, events[0])
 	default:
-		size := 0
-		pieces := l.pieces[:0]
-		for _, e := range events {
-			b := l.bytesFor(h, e)
-			pieces = append(pieces, b)
-			size += len(b)
-		}
 		h.cursor = events[len(events)-1].id
-		l.offered += uint64(len(events))
 		l.enqueue(h)
-		l.sendAll(h, pieces, size)
-		clear(pieces)
-		l.pieces = pieces[:0]
+		l.sendEvents(h, events...)
 	}
 	clear(events)
 	l.fetched = events[:0]

@@ -20,6 +20,7 @@ type event struct {
 	first [1]*room // what rooms is of in nearly every event
 	// Rendered when the first hold needs them.
 	bare, envelope atomic.Pointer[[]byte]
+	evicted        atomic.Bool // the journal has let it go
 
 	// guarded by the hub's mu
 	journalled int // rings that it is in
@@ -99,6 +100,18 @@ func closeChunk(buf []byte) (chunk, data []byte) {
 func (e *event) setID(id int64) {
 	e.id = id
 	strconv.AppendInt(e.frame[len("id: "):len("id: ")], id, 10)
+}
+
+// size is what an event takes in memory, with all its forms.
+func (e *event) size() int {
+	n := cap(e.wire) + eventOverhead
+	if e.bare.Load() != nil {
+		n += cap(*e.bare.Load())
+	}
+	if e.envelope.Load() != nil {
+		n += cap(*e.envelope.Load())
+	}
+	return n
 }
 
 // bytesFor is what goes to a hold. A hold on an HTTP/1.0 connection has no chunks.

@@ -33,7 +33,8 @@
 //
 // Where the client does not take what it is given, references to the events'
 // bytes wait in its outbox (outbox.go): beyond OutboxBytes behind the first it is
-// ended, slow; after WriteStall without a byte taken, stalled.
+// ended, slow; after WriteStall without a byte taken, stalled. What is in memory
+// for all of them together, and not for the journal, is bounded too (kept.go).
 //
 // An idle hold costs about 140 bytes of live heap on a channel that it shares
 // and 350 on one of its own, measured with 9,850 over TCP; with 10,000 on one
@@ -117,6 +118,7 @@ type home struct {
 	log    *zap.Logger
 	limits atomic.Pointer[Config]
 	counts counts
+	loops  int
 	run    string          // names this process's holds among those of others
 	ctx    context.Context // ends with Close
 	// lastAnswers: the connections of long polls end with them.
@@ -132,16 +134,16 @@ type Holds struct {
 
 	stopping sync.RWMutex // read: a hold is opened; written: none will be
 	stopped  bool
-	loops    sync.WaitGroup
+	running  sync.WaitGroup
 }
 
 // New makes the hub and starts its loops, one for each processor. Close ends them.
 func New(cfg Config, log *zap.Logger) (*Holds, error) {
-	h := &Holds{home: home{log: log, run: strconv.FormatUint(rand.Uint64N(1<<40), 36)}}
+	h := &Holds{home: home{log: log, loops: runtime.GOMAXPROCS(0), run: strconv.FormatUint(rand.Uint64N(1<<40), 36)}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.Configure(cfg)
 	h.hub = newHub(h.limits.Load().Journal, rand.Int64N(idStep), time.Now)
-	for i := range runtime.GOMAXPROCS(0) {
+	for i := range h.loops {
 		l := newLoop(h.hub, i, &h.home)
 		runner, err := newRunner(l)
 		if err != nil {
@@ -150,7 +152,7 @@ func New(cfg Config, log *zap.Logger) (*Holds, error) {
 		}
 		l.sockets = runner
 		h.hub.loops = append(h.hub.loops, l)
-		h.loops.Add(1)
+		h.running.Add(1)
 		go h.runLoop(runner)
 	}
 	return h, nil
@@ -163,7 +165,7 @@ type runner interface {
 }
 
 func (h *Holds) runLoop(r runner) {
-	defer h.loops.Done()
+	defer h.running.Done()
 	r.run()
 }
 
@@ -305,7 +307,7 @@ func (h *Holds) Close() {
 	for _, l := range h.hub.loops {
 		h.hub.call(l, l.stop)
 	}
-	h.loops.Wait()
+	h.running.Wait()
 }
 
 // tellEnd says that a hold has ended: what is usual only to who looks for it.

@@ -228,9 +228,8 @@ func (l *loop) subscribe(h *hold, names []string, position int64) {
 		o := opening{last: position}
 		l.send(h, appendFrame(nil, opText, o.appendGap(nil, h.seatAt(before).from)))
 	}
-	for _, e := range missed {
-		l.offered++
-		l.send(h, l.bytesFor(h, e))
+	if len(missed) > 0 {
+		l.sendEvents(h, missed...)
 	}
 	if h.state == live {
 		h.state = catching

@@ -144,6 +144,7 @@ func (j *journal) shift(r *room) {
 
 // unlink takes an event that no ring has any more out of the journal.
 func (j *journal) unlink(e *event) {
+	e.evicted.Store(true)
 	j.bytes -= e.bytes
 	if e.prev != nil {
 		e.prev.next = e.next

@@ -157,7 +157,7 @@ func gapOf(data string) (last, head int64) {
 // testLoops makes loops over pipes; the caller takes their turns.
 func testLoops(h *hub, n int, cfg Config) []*loop {
 	cfg = cfg.withDefaults()
-	shared := &home{log: zap.NewNop(), run: "test", ctx: context.Background()}
+	shared := &home{log: zap.NewNop(), loops: n, run: "test", ctx: context.Background()}
 	shared.limits.Store(&cfg)
 	for i := range n {
 		l := newLoop(h, i, shared)

@@ -37,6 +37,7 @@ type loop struct {
 	vacant      []uint32
 	queue       []*hold // that catch up and can be written to
 	outboxes    []*outbox
+	keeping     keeping // what they keep in memory
 	ended       []endedHold
 	fetched     []*event
 	pieces      [][]byte
@@ -184,6 +185,7 @@ func (l *loop) turn() (more bool) {
 	}
 	l.catchUp()
 	l.readOn()
+	l.relieve()
 	l.bury()
 	if l.offered > 0 {
 		l.counts.offered.Add(l.offered)

@@ -57,6 +57,8 @@ func (l *loop) tick(now time.Time) {
 	for i := len(l.outboxes) - 1; i >= 0; i-- { // one that goes is replaced by the last
 		l.checkStall(l.outboxes[i], now, cfg.WriteStall)
 	}
+	l.keeping.look = 0 // the journal may have let go more of it
+	l.relieve()
 	if cfg.MaxAge > 0 && now.Sub(l.agedAt) >= cfg.MaxAge/ageLooks {
 		l.agedAt = now
 		l.expire(now, cfg.MaxAge)

@@ -76,6 +76,21 @@ var holdRules = []rule{
 
 	// ---- Nobody is hurt who is not concerned.
 	{
+		name: "outboxes-unbounded-together",
+		file: "holds/loop.go", find: "\tl.relieve()\n\tl.bury()\n", replace: "\tl.bury()\n",
+		pkg: "holds", run: "^TestRelieve_OfClientsThatAreBehindThoseThatTookNothingForTheLongestAreEnded$",
+	},
+	{
+		name: "those-behind-ended-latest-first",
+		file: "holds/kept.go", find: "return a.since.Compare(b.since)", replace: "return b.since.Compare(a.since)",
+		pkg: "holds", run: "^TestRelieve_OfClientsThatAreBehindThoseThatTookNothingForTheLongestAreEnded$",
+	},
+	{
+		name: "kept-event-counted-for-each-hold",
+		file: "holds/kept.go", find: "\tk.bytes -= s.bytes\n\ts.pieces++", replace: "\tk.own += s.bytes\n\ts.pieces++",
+		pkg: "holds", run: "^TestRelieve_WhatManyWaitForCountsOnce$",
+	},
+	{
 		name: "outbox-unbounded",
 		file: deliver, find: "if o := h.outbox; o != nil && o.behind+len(b) > l.limits.Load().OutboxBytes {", replace: "if false {",
 		pkg: "holds", run: "^TestSlow_TheBoundIsOfWhatIsBehindTheFirstThatWaits$",
