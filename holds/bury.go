@@ -85,7 +85,8 @@ func (l *loop) farewell(h *hold, reason End) []byte {
 	case h.poll != nil:
 		return l.answerNothing(h, false)
 	}
-	return farewell(h.chunked, reason != EndPublished)
+	back := reason != EndPublished && (h.grip() == nil || h.grip().events)
+	return farewell(h.chunked, back)
 }
 
 // depart takes a hold out of the loop's rooms.
@@ -117,6 +118,9 @@ func (l *loop) close(h *hold, reset bool) {
 	if h.socket != nil {
 		h.socket.frames = frames{} // what is not whole never will be
 		l.account(h.socket)
+	}
+	if h.socket != nil && h.socket.over != nil {
+		l.lastEvent(h)
 	}
 	if h.socket != nil && h.socket.delivering { // what it sent before still goes to the app
 		h.socket.gone = true

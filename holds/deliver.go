@@ -65,18 +65,32 @@ func (l *loop) owed(h *hold, id int64) {
 	}
 }
 
+// give gives a hold an event: what of it is for holds of its kind.
 func (l *loop) give(h *hold, e *event) {
-	if h.poll != nil {
+	switch {
+	case e.item != nil || h.grip() != nil:
+		l.giveItem(h, e)
+	case h.poll != nil:
 		l.answerEvent(h, e)
-		return
+	default:
+		l.giveEvent(h, e)
 	}
-	b := l.bytesFor(h, e)
-	if o := h.outbox; o != nil && o.behind+len(b) > l.limits.Load().OutboxBytes {
+}
+
+// giveEvent gives a hold an event as it goes to all of its kind.
+func (l *loop) giveEvent(h *hold, e *event) {
+	if l.tooFarBehind(h, len(l.bytesFor(h, e))) {
 		l.end(h, EndSlow)
 		return
 	}
 	h.cursor = e.id
 	l.sendEvents(h, e)
+}
+
+// tooFarBehind reports whether so many bytes more are too much for a live hold.
+// One that is fed from the journal is given more only when it has taken all.
+func (l *loop) tooFarBehind(h *hold, more int) bool {
+	return h.state == live && h.outbox != nil && h.outbox.behind+more > l.limits.Load().OutboxBytes
 }
 
 // sendEvents writes events, behind what waits.
@@ -181,6 +195,8 @@ func (l *loop) writable(h *hold) {
 	switch h.state {
 	case catching:
 		l.enqueue(h)
+	case recovering:
+		l.turnPage(h)
 	case ending:
 		l.finish(h)
 	}
@@ -210,17 +226,18 @@ func (l *loop) catchUp() {
 func (l *loop) feed(h *hold) {
 	events, lost, isLive := l.hub.fetch(h, l.fetched[:0])
 	switch {
-	case lost && h.poll != nil:
-		l.counts.gaps.Add(1)
-		h.cursor = l.hub.head.Load()
-		h.poll.answer = l.answerNothing(h, true)
-		l.end(h, EndExpired)
-	case lost: // it is told of the gap when it comes back
-		l.end(h, EndSlow)
+	case lost:
+		l.lost(h)
 	case isLive:
 		h.state = live
-	case h.poll != nil:
-		l.answerEvent(h, events[0])
+	case h.poll != nil || h.grip() != nil || slices.ContainsFunc(events, (*event).isItem):
+		l.enqueue(h)
+		for _, e := range events {
+			if h.state != catching { // it was answered, has ended, or misses something
+				break
+			}
+			l.give(h, e)
+		}
 	default:
 		h.cursor = events[len(events)-1].id
 		l.enqueue(h)
@@ -228,4 +245,19 @@ func (l *loop) feed(h *hold) {
 	}
 	clear(events)
 	l.fetched = events[:0]
+}
+
+// lost goes on with a hold of which the journal has let go what it was not fed yet.
+func (l *loop) lost(h *hold) {
+	switch {
+	case h.grip() != nil && h.socket == nil:
+		l.miss(h, false)
+	case h.poll != nil:
+		l.counts.gaps.Add(1)
+		h.cursor = l.hub.head.Load()
+		h.poll.answer = l.answerNothing(h, true)
+		l.end(h, EndExpired)
+	default: // it is told of the gap when it comes back
+		l.end(h, EndSlow)
+	}
 }

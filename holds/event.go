@@ -16,6 +16,7 @@ type event struct {
 	data  []byte
 	wire  []byte // the frame of an event stream, as one chunk (RFC 9112 §7.1)
 	frame []byte // the frame alone: a part of wire
+	item  *Item  // nil: it was published in the native form
 	rooms []*room
 	first [1]*room // what rooms is of in nearly every event
 	// Rendered when the first hold needs them.
@@ -68,6 +69,32 @@ func encode(p *Publication) *event {
 	return e
 }
 
+// encodeItem makes an event of an item of GRIP's: its stream's bytes go out as
+// they were published, sockets get its message, and its answer is for each long
+// poll to make of its own.
+func encodeItem(i *Item) *event {
+	e := &event{item: i, kind: DataText, bytes: eventOverhead}
+	if f := i.Stream; f != nil && len(f.Content) > 0 {
+		e.wire, e.frame = closeChunk(append(make([]byte, chunkSpace, chunkSpace+len(f.Content)+2), f.Content...))
+	}
+	if f := i.Socket; f != nil {
+		if e.data = f.Content; f.Kind == opBinary {
+			e.kind = DataBinary
+		}
+	}
+	if f := i.Answer; f != nil {
+		e.bytes += len(f.Body)
+		for _, field := range f.Fields {
+			e.bytes += len(field[0]) + len(field[1]) + 32
+		}
+	}
+	for name, value := range i.Meta {
+		e.bytes += len(name) + len(value) + 64
+	}
+	e.bytes += cap(e.wire) + len(e.data) + len(i.Channel)
+	return e
+}
+
 // appendData writes data as one line each for what its line endings part:
 // LF, CR and CRLF, which a stream's reader takes for the same.
 func appendData(dst, data []byte) []byte {
@@ -99,12 +126,29 @@ func closeChunk(buf []byte) (chunk, data []byte) {
 // setID writes the number into its place.
 func (e *event) setID(id int64) {
 	e.id = id
+	if e.item != nil {
+		return // its bytes are the publisher's
+	}
 	strconv.AppendInt(e.frame[len("id: "):len("id: ")], id, 10)
+}
+
+func (e *event) isItem() bool { return e.item != nil }
+
+// weight is what an event was published with.
+func (e *event) weight() int {
+	n := len(e.wire)
+	if e.item != nil {
+		n += len(e.data)
+		if e.item.Answer != nil {
+			n += len(e.item.Answer.Body)
+		}
+	}
+	return n
 }
 
 // size is what an event takes in memory, with all its forms.
 func (e *event) size() int {
-	n := cap(e.wire) + eventOverhead
+	n := e.weight() + eventOverhead
 	if e.bare.Load() != nil {
 		n += cap(*e.bare.Load())
 	}

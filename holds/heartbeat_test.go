@@ -203,7 +203,7 @@ func TestHeartbeat_ItsPositionMakesAQuietClientsReturnNoGap(t *testing.T) {
 		position int64
 		gap      bool
 	}{{opened, true}, {renewed, false}} {
-		o := &opening{numbered: true, from: from.position, last: from.position}
+		o := &opening{from: from.position, last: from.position}
 		s.openFrom(-1, o, "quiet")
 		if o.gap != from.gap {
 			t.Errorf("coming back with %d, of %d and %d: a gap is %v, want %v", from.position, opened, renewed, o.gap, from.gap)

@@ -6,8 +6,8 @@ import "slices"
 // touches it, but for its seats' rooms and its cursor, which the hub reads for
 // the loop under its lock.
 //
-//	joining ─► catching ⇄ live
-//	              └────────┴──► leaving ─► ending ─► closed
+//	joining ─► catching ⇄ live ⇄ recovering
+//	              └────────┴────────┴──► leaving ─► ending ─► closed
 //
 // joining: its join is in the inbox. catching: it is fed from the journal, at
 // its client's pace. live: it is fed as events come. leaving: it has ended, and
@@ -29,7 +29,7 @@ type hold struct {
 	born   uint32 // in seconds of the loop's clock
 	cursor int64  // every event of its channels up to here was given to it
 	seat   seat
-	more   *[]seat // beyond the first
+	more   *beyond // nil: it has one seat at most, and is no GRIP hold
 	outbox *outbox // nil: nothing waits
 	link   *link   // of a connection that a goroutine serves; nil: a descriptor
 	socket *socket // of a WebSocket
@@ -42,6 +42,7 @@ const (
 	joining state = iota
 	catching
 	live
+	recovering
 	leaving
 	ending
 	closed
@@ -54,6 +55,20 @@ type seat struct {
 	at   int32 // its place among the loop's holds of the room
 }
 
+// beyond is what few holds have.
+type beyond struct {
+	seats []seat // beyond the first
+	grip  *grip  // nil: the instruction was M0's
+}
+
+// grip is what a hold has beside others if its instruction was GRIP's.
+func (h *hold) grip() *grip {
+	if h.more == nil {
+		return nil
+	}
+	return h.more.grip
+}
+
 // start is from where a hold is fed of the seat's room.
 func (h *hold) start(s *seat) int64 { return max(h.cursor, s.from) }
 
@@ -64,7 +79,7 @@ func (h *hold) seats() int {
 	case h.more == nil:
 		return 1
 	}
-	return 1 + len(*h.more)
+	return 1 + len(h.more.seats)
 }
 
 // sit adds a seat in a room.
@@ -73,9 +88,9 @@ func (h *hold) sit(r *room) *seat {
 	case h.seat.room == nil:
 		h.seat.room = r
 	case h.more == nil:
-		h.more = &[]seat{{room: r}}
+		h.more = &beyond{seats: []seat{{room: r}}}
 	default:
-		*h.more = append(*h.more, seat{room: r})
+		h.more.seats = append(h.more.seats, seat{room: r})
 	}
 	return h.seatAt(h.seats() - 1)
 }
@@ -87,7 +102,7 @@ func (h *hold) vacate(i int) {
 	if last == 0 {
 		h.seat = seat{}
 	} else {
-		*h.more = (*h.more)[:last-1]
+		h.more.seats = h.more.seats[:last-1]
 	}
 }
 
@@ -104,7 +119,7 @@ func (h *hold) seatAt(i int) *seat {
 	if i == 0 {
 		return &h.seat
 	}
-	return &(*h.more)[i-1]
+	return &h.more.seats[i-1]
 }
 
 // seatIn is the hold's seat in a room; nil: it is not there.

@@ -81,8 +81,8 @@ type Config struct {
 	// Left is called whenever a hold's connection has been closed, by the loop
 	// it was on; nil: nobody asks. It must not wait.
 	Left func()
-	// Forward takes what sockets' clients send to the app; it is needed where
-	// sockets are opened with a Path.
+	// Forward takes to the app what holds ask of it; it is needed where sockets
+	// are opened with a Path, and where GRIP streams have a next link.
 	Forward Forward
 	// Return takes back the connections of long polls that were answered; nil:
 	// they are closed.
@@ -123,6 +123,7 @@ type home struct {
 	ctx    context.Context // ends with Close
 	// lastAnswers: the connections of long polls end with them.
 	lastAnswers atomic.Bool
+	links       links
 }
 
 // Holds keeps clients. Safe for concurrent use.
@@ -189,7 +190,7 @@ func (h *Holds) Position() int64 { return h.hub.head.Load() }
 type Spec struct {
 	// Kind is the hold's: not ModeNone.
 	Kind Mode
-	// Channels to join, 1 to MaxChannels, each once.
+	// Channels to join, 1 to MaxChannels, each once; with Grip there may be none.
 	Channels []string
 	// Head is the answer's head with its empty line, and Body the view's body:
 	// a stream's first bytes. A socket has no body; of a long poll Head ends
@@ -212,6 +213,18 @@ type Spec struct {
 	// with; without a Path a message is a fault.
 	Lane, Path string
 	Fields     []byte
+
+	// Grip is the instruction if it was GRIP's, whose Channels are Channels.
+	// Asked: the app was asked again, with Grip's LastFields, for what the journal
+	// has not (Misses), and what it said is all there is. Paging: it holds nothing yet, there is more at its next link first. Events:
+	// the stream is an event stream. Target and Host are those of the request;
+	// Fields, Host first, go along with requests for links.
+	Grip           *Grip
+	Asked          bool
+	Paging, Events bool
+	Target, Host   string
+	// OverHTTP: the socket's app speaks WebSocket-over-HTTP; Path is where.
+	OverHTTP *OverHTTP
 
 	// BodyFields are lines of a long poll's head that are true of Body alone.
 	BodyFields []byte
@@ -244,18 +257,24 @@ func (h *Holds) Open(conn net.Conn, spec Spec) error {
 	}
 	l := h.hub.loops[h.next.Add(1)%uint64(len(h.hub.loops))]
 	hd := &hold{kind: spec.Kind, chunked: spec.Chunked, descriptor: -1}
+	if spec.Grip != nil {
+		hd.more = &beyond{grip: newGrip(spec.Grip, &spec)}
+	}
 	switch spec.Kind {
 	case ModeWebSocket:
 		hd.socket = &socket{envelope: spec.Envelope, mute: spec.Path == "", lane: spec.Lane, path: spec.Path, fields: spec.Fields}
+		if spec.OverHTTP != nil {
+			hd.socket.over = newOverHTTP(spec.OverHTTP)
+		}
 	case ModeResponse:
-		hd.poll = &poll{head: spec.Head, body: spec.Body, bodyFields: spec.BodyFields, early: spec.Early, keep: spec.KeepAlive, old: spec.HTTP10, deadline: time.Now().Add(spec.Timeout)}
+		hd.poll = &poll{head: spec.Head, body: spec.Body, bodyFields: spec.BodyFields, early: spec.Early, keep: spec.KeepAlive, old: spec.HTTP10, bare: spec.Grip != nil, deadline: time.Now().Add(spec.Timeout)}
 	}
 	if err := l.sockets.adopt(hd, conn); err != nil {
 		h.counts.held.Add(-1)
 		return errors.Join(ErrConnection, err)
 	}
-	o := &opening{head: spec.Head, body: spec.Body, early: spec.Early, numbered: true, from: spec.Position, last: spec.Position}
-	if last, ok := parsePosition(spec.Last); ok && (hd.socket == nil || hd.socket.envelope) {
+	o := &opening{head: spec.Head, body: spec.Body, early: spec.Early, trust: spec.Asked, paging: spec.Paging, over: spec.OverHTTP, from: spec.Position, last: spec.Position}
+	if last, ok := parsePosition(spec.Last); ok && spec.Grip == nil && (hd.socket == nil || hd.socket.envelope) {
 		o.from, o.last = last, last
 	}
 	h.hub.join(hd, l, spec.Channels, o)
@@ -284,6 +303,18 @@ func (h *Holds) Publish(p Publication) (id int64, reached int) {
 	id, reached = h.hub.publish(encode(&p), p.Channels)
 	h.counts.published.Add(1)
 	return id, reached
+}
+
+// PublishItems publishes items in GRIP's form, in their order. One that was
+// published before is left out; one that comes too early waits for the item
+// before it, five seconds at most. reached counts as Publish does; who waits
+// reaches nobody yet.
+func (h *Holds) PublishItems(items []Item) (reached int) {
+	for i := range items {
+		reached += h.hub.publishItem(encodeItem(&items[i]))
+		h.counts.published.Add(1)
+	}
+	return reached
 }
 
 // Drain ends all holds within two seconds, with a clean end and a time to come

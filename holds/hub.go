@@ -27,6 +27,9 @@ type hub struct {
 
 	mu      sync.Mutex
 	journal journal
+	late    []lateRoom  // with items that wait for others, the first to be looked at first
+	parked  int         // bytes of them
+	waits   atomic.Bool // there are some; written under mu
 }
 
 const (
@@ -63,19 +66,34 @@ func (h *hub) known(position int64) bool {
 // here; a hold in two of them counts twice.
 func (h *hub) publish(e *event, channels []string) (id int64, reached int) {
 	now := h.now()
-	e.at = int64(now.Sub(h.epoch))
-	for more := true; more; {
-		h.mu.Lock()
-		more = h.evict(e.bytes, e.at)
-		h.mu.Unlock()
-	}
+	h.makeRoom(e, now)
 	h.mu.Lock()
-	id = h.nextID(now)
-	e.setID(id)
 	e.rooms = e.first[:0]
 	for _, name := range channels {
 		e.rooms = append(e.rooms, h.room(name))
 	}
+	reached = h.enter(e, now)
+	h.mu.Unlock()
+	h.wake()
+	return e.id, reached
+}
+
+// makeRoom has the journal let go what an event needs, and what is too old, in
+// small bites.
+func (h *hub) makeRoom(e *event, now time.Time) {
+	for more := true; more; {
+		h.mu.Lock()
+		more = h.evict(e.bytes, int64(now.Sub(h.epoch)))
+		h.mu.Unlock()
+	}
+}
+
+// enter numbers an event that has its rooms, journals it and hands it to the
+// loops. h.mu is held.
+func (h *hub) enter(e *event, now time.Time) (reached int) {
+	id := h.nextID(now)
+	e.setID(id)
+	e.at = int64(now.Sub(h.epoch))
 	h.journal.add(e)
 	h.head.Store(id)
 	for i, l := range h.loops {
@@ -88,9 +106,7 @@ func (h *hub) publish(e *event, channels []string) (id int64, reached int) {
 			l.push(item{event: e})
 		}
 	}
-	h.mu.Unlock()
-	h.wake()
-	return id, reached
+	return reached
 }
 
 // wake wakes the loops that have something in their inbox and sleep.
@@ -110,12 +126,16 @@ func (h *hub) join(hd *hold, l *loop, channels []string, o *opening) {
 	h.mu.Lock()
 	o.gap = !h.known(o.from)
 	for _, name := range channels {
-		if s := h.sit(hd, l, name); o.from < s.room.floor {
-			o.gap = true
+		s := h.sit(hd, l, name)
+		o.gap = o.gap || o.from < s.room.floor
+		if hd.grip() != nil {
+			s.from = o.from
 		}
 	}
-	hd.cursor = o.from
-	if o.gap {
+	switch hd.cursor = o.from; {
+	case hd.grip() != nil:
+		o.gap = h.seatItems(hd, o.from, o.trust)
+	case o.gap:
 		hd.cursor = h.head.Load()
 	}
 	l.counts.open[hd.kind].Add(1)
@@ -246,7 +266,7 @@ func (h *hub) fetch(hd *hold, into []*event) (events []*event, lost, live bool) 
 			}
 		}
 		into = append(into, next)
-		bytes += len(next.wire)
+		bytes += next.weight()
 	}
 	if len(into) == 0 {
 		hd.cursor = h.head.Load()

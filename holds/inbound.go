@@ -3,6 +3,7 @@ package holds
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -18,43 +19,45 @@ type inbound struct {
 	payload []byte
 }
 
-// Inbound is a message of a held socket on its way to the app.
-type Inbound struct {
-	// Lane is the name of the lane that approved the socket, and Path where the
-	// message is POSTed.
-	Lane, Path string
-	// Fields are those of the handshake that go along, each line with its CRLF.
+// Request is what holds ask of the app: a socket's messages, what is missing
+// of a GRIP stream.
+type Request struct {
+	// Lane is the name of the lane that it goes through; "", or one that is
+	// gone: that of the route which takes it.
+	Lane           string
+	Method, Target string
+	// Fields are lines with their CRLF, Host first. Framing, and what every
+	// request to the app is told, is the sender's to add.
 	Fields []byte
-	// Channels are the socket's, as a header has them; Connection names it.
-	Channels, Connection string
-	// Binary: the message was one; otherwise Payload is UTF-8.
-	Binary  bool
-	Payload []byte
+	// Body is sent with its length; nil: there is none.
+	Body []byte
+	// Connection names the hold, for the log.
+	Connection string
 }
 
-// Answer is what the app said to an inbound message.
+// Answer is what the app said to a Request.
 type Answer struct {
 	Status int
 	// Fields and Body are the answer's; they are the receiver's.
 	Fields []http1.Field
 	Body   []byte
-	// Position is where the events stood when the message was sent to the app.
+	// Position is where the events stood when the request was sent to the app.
 	Position int64
 }
 
 // The errors of a Forward, besides those of an exchange that the app may have
-// seen. ErrUnseen: the app has seen no byte of the message, which may be sent
+// seen. ErrUnseen: the app has seen no byte of the request, which may be sent
 // again. ErrDown: nor will it, the app has been away for too long. ErrStopping:
 // nor will it, the process stops.
 var (
-	ErrUnseen   = errors.New("the app has not seen the message")
+	ErrUnseen   = errors.New("the app has not seen the request")
 	ErrDown     = errors.New("the app is down")
 	ErrStopping = errors.New("the process stops")
 )
 
-// Forward sends an inbound message to the app through a lane and reads the
-// answer whole. It waits for its turn in the lane's queue.
-type Forward func(ctx context.Context, message *Inbound) (Answer, error)
+// Forward sends a request to the app through a lane and reads the answer
+// whole. It waits for its turn in the lane's queue.
+type Forward func(ctx context.Context, request *Request) (Answer, error)
 
 // The results of inbound messages: a closed list, for metrics.
 const (
@@ -80,14 +83,39 @@ func (l *loop) takeMessage(h *hold, m message) {
 // empty ones are bounded too.
 const messageOverhead = 64
 
-// deliverNext sends the first message to the app, in a goroutine that ends
-// with the app's answer: a socket has one only while it has messages.
+// deliverNext sends what the client has sent to the app, in a goroutine that
+// ends with the app's answer: a socket has one only while it has messages.
 func (l *loop) deliverNext(h *hold) {
 	s := h.socket
 	s.delivering = true
-	m := &Inbound{Lane: s.lane, Path: s.path, Fields: s.fields, Connection: l.connection(h),
-		Channels: EncodeChannels(h.channels()), Binary: s.inbound[0].opcode == opBinary, Payload: s.inbound[0].payload}
-	go l.forward(h, m)
+	var request *Request
+	if s.over != nil {
+		request, s.underWay = l.eventsRequest(h)
+	} else {
+		request, s.underWay = l.messageRequest(h), 1
+	}
+	go l.forward(h, request)
+}
+
+// messageRequest is the POST of a socket's first message.
+func (l *loop) messageRequest(h *hold) *Request {
+	s, m := h.socket, &h.socket.inbound[0]
+	kind := "text/plain; charset=utf-8"
+	if m.opcode == opBinary {
+		kind = "application/octet-stream"
+	}
+	name := l.connection(h)
+	fields := fmt.Appendf(slices.Clip(s.fields), "Content-Type: %s\r\nM0-Channel: %s\r\nM0-Connection: %s\r\nM0-Slot: %s\r\nM0-Opcode: %d\r\n",
+		kind, EncodeChannels(h.channels()), name, name, m.opcode)
+	return &Request{Lane: s.lane, Method: "POST", Target: s.path, Fields: fields, Body: body(m.payload), Connection: name}
+}
+
+// body is a request's body, which is there although it may be empty.
+func body(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
 }
 
 // failedPause is between a message that was cut and the next: a process that is
@@ -95,45 +123,60 @@ func (l *loop) deliverNext(h *hold) {
 // would take the next message along too.
 const failedPause = 100 * time.Millisecond
 
-// unseenPause is between two tries of a message that the app has not seen.
+// unseenPause is between two tries of a request that the app has not seen.
 const unseenPause = 50 * time.Millisecond
 
-// forward sends a message until the app has seen it, or never will.
-func (l *loop) forward(h *hold, m *Inbound) {
-	forward := l.limits.Load().Forward
-	answer, err := forward(l.home.ctx, m)
-	for errors.Is(err, ErrUnseen) && l.home.ctx.Err() == nil {
+// ask sends a request until the app has seen it, or never will.
+func (hm *home) ask(request *Request) (Answer, error) {
+	forward := hm.limits.Load().Forward
+	answer, err := forward(hm.ctx, request)
+	for errors.Is(err, ErrUnseen) && hm.ctx.Err() == nil {
 		<-time.After(unseenPause)
-		answer, err = forward(l.home.ctx, m)
+		answer, err = forward(hm.ctx, request)
 	}
+	return answer, err
+}
+
+// forward sends a socket's message.
+func (l *loop) forward(h *hold, request *Request) {
+	answer, err := l.home.ask(request)
 	if err != nil && !errors.Is(err, ErrUnseen) && !errors.Is(err, ErrDown) && !errors.Is(err, ErrStopping) {
 		<-time.After(failedPause)
 	}
 	l.hub.call(l, func() { l.answered(h, answer, err) })
 }
 
-// answered goes on after the app's answer to a socket's first message.
+// answered goes on after the app's answer to what a socket has sent first.
 func (l *loop) answered(h *hold, a Answer, err error) {
 	s := h.socket
 	s.delivering = false
-	s.pending -= len(s.inbound[0].payload) + messageOverhead
+	n, messages := s.underWay, 0
+	for i := range n {
+		if op := s.inbound[i].opcode; op == opText || op == opBinary {
+			messages++
+		}
+		s.pending -= len(s.inbound[i].payload) + messageOverhead
+		s.inbound[i] = inbound{}
+	}
+	s.inbound = s.inbound[n:]
 	l.account(s)
-	s.inbound[0] = inbound{}
-	s.inbound = s.inbound[1:]
+	result := inboundOK
 	switch {
 	case errors.Is(err, ErrDown), errors.Is(err, ErrStopping), errors.Is(err, ErrUnseen):
-		l.overload(h, err)
+		l.overload(h, messages, err)
 		return
 	case err != nil:
-		l.counts.inbound[inboundFailed].Add(1)
+		result = inboundFailed
 		l.home.log.Warn("an inbound message has no answer of the app", zap.String("hold", l.connection(h)), zap.Error(err))
 	case a.Status >= 300: // a redirect to a login page is no answer either
-		l.counts.inbound[inboundFailed].Add(1)
+		result = inboundFailed
 		l.home.log.Warn("the app did not take an inbound message", zap.String("hold", l.connection(h)), zap.Int("status", a.Status))
-	case h.state < leaving && !l.obey(h, a):
-		l.counts.inbound[inboundFailed].Add(1)
-	default:
-		l.counts.inbound[inboundOK].Add(1)
+	case h.state < leaving && !l.obeyAny(h, a):
+		result = inboundFailed
+	}
+	l.counts.inbound[result].Add(uint64(messages))
+	if result == inboundFailed && s.over != nil { // the app and its client may not be of one mind any more
+		l.end(h, EndError)
 	}
 	if len(s.inbound) > 0 {
 		l.deliverNext(h)
@@ -144,10 +187,18 @@ func (l *loop) answered(h *hold, a Answer, err error) {
 	l.unchoke(h)
 }
 
+// obeyAny does what the app's answer says; false: it could not be done.
+func (l *loop) obeyAny(h *hold, a Answer) bool {
+	if h.socket.over != nil {
+		return l.obeyAnswer(h, a)
+	}
+	return l.obey(h, a)
+}
+
 // overload drops a socket's messages, which the app will not get, and says so.
-func (l *loop) overload(h *hold, err error) {
+func (l *loop) overload(h *hold, underWay int, err error) {
 	s := h.socket
-	l.counts.inbound[inboundOverload].Add(uint64(1 + len(s.inbound)))
+	l.counts.inbound[inboundOverload].Add(uint64(underWay + len(s.inbound)))
 	s.inbound, s.pending = nil, 0
 	l.account(s)
 	end := EndOverload

@@ -26,8 +26,13 @@ func TestInbound_TheAppGetsAMessageWithItsSocketsChannelsAndItsHandshakesFields(
 	} {
 		c.send(m.sent)
 		call := app.wantMessage(m.body)
-		if call.Binary != m.binary || call.Lane != "chat" || call.Path != "/in" || string(call.Fields) != "Host: a\r\nCookie: b\r\n" || call.Channels != m.channels {
-			t.Errorf("the app is given, with %.20q, channels %q, lane %s, path %s, fields %q, binary %v", m.body, call.Channels, call.Lane, call.Path, call.Fields, call.Binary)
+		kind, opcode := "text/plain; charset=utf-8", 1
+		if m.binary {
+			kind, opcode = "application/octet-stream", 2
+		}
+		fields := fmt.Sprintf("Host: a\r\nCookie: b\r\nContent-Type: %s\r\nM0-Channel: %s\r\nM0-Connection: %[3]s\r\nM0-Slot: %[3]s\r\nM0-Opcode: %d\r\n", kind, m.channels, call.Connection, opcode)
+		if call.Method != "POST" || call.Lane != "chat" || call.Target != "/in" || string(call.Fields) != fields {
+			t.Errorf("the app is asked, with %.20q, lane %s, %s %s, fields %q, want %q", m.body, call.Lane, call.Method, call.Target, call.Fields, fields)
 		}
 		if names := s.Connections("room"); len(names) != 1 || names[0] != call.Connection {
 			t.Errorf("the connection is %q, of %v", call.Connection, names)
@@ -218,7 +223,7 @@ func TestInbound_WhatAViewPublishedBeforeItsAnswerTookAChannelAwayIsGiven(t *tes
 		a := Answer{Status: http.StatusOK, Fields: fieldsOf(t, fields...), Position: s.hub.head.Load()}
 		s.publish("one leaves", "room")
 		for _, h := range held {
-			h.socket.delivering = true // by the test, and not by a goroutine
+			h.socket.delivering, h.socket.underWay = true, 1 // by the test, and not by a goroutine
 			s.loop.takeMessage(h, message{opcode: opText, payload: []byte("I leave")})
 			s.hub.call(s.loop, func() { s.loop.answered(h, a, nil) })
 		}

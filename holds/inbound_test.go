@@ -220,8 +220,8 @@ func TestSocket_IsNotReadWhileTheAppIsSlowAndLosesNothing(t *testing.T) {
 			if i > 0 {
 				call = app.next()
 			}
-			if want := sentence(fmt.Sprint(i), size); string(call.Payload) != want {
-				t.Fatalf("message %d is %.20q", i, call.Payload)
+			if want := sentence(fmt.Sprint(i), size); string(call.Body) != want {
+				t.Fatalf("message %d is %.20q", i, call.Body)
 			}
 			call.ok()
 		}

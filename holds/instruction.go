@@ -49,6 +49,12 @@ type Instruction struct {
 	Envelope bool          // ModeWebSocket: events as JSON objects with their ids
 	Timeout  time.Duration // ModeResponse: how long to wait for an event, 1 s to 24 h, 55 s where nothing is said; 0 otherwise
 
+	// Grip is the instruction if it is GRIP's. With Grip.JSON the rest is zero
+	// until the answer's body was given to Read. Mode may be ModeNone: then the
+	// answer is served, with what Grip says of it, or there is more at Grip.Next
+	// first. A GRIP hold may have no channel.
+	Grip *Grip
+
 	// BadChannels is how many listed names were no channels. It is for the
 	// log, and counts also where none was left and Mode is ModeNone.
 	BadChannels int
@@ -77,20 +83,21 @@ var (
 //
 // Errors, in the order in which they are looked for: ErrMixed,
 // ErrTooManyChannels, ErrEncoded; the instruction is then zero. They are of an
-// instruction: an answer whose status is not 200 has none of them.
+// instruction: an answer whose status is not 200 has none of them. In GRIP's
+// dialect any status may have an instruction, and what cannot be read is an
+// error.
 func ParseInstruction(status int, fields []http1.Field, dialects Dialects) (Instruction, error) {
-	if status != http.StatusOK {
-		return Instruction{}, nil
-	}
 	var m0, grip bool
 	for _, f := range fields {
-		m0 = m0 || dialects.M0 && http1.EqualFold(f.Name, "m0-hold")
+		m0 = m0 || dialects.M0 && status == http.StatusOK && http1.EqualFold(f.Name, "m0-hold")
 		grip = grip || dialects.Grip && http1.EqualFold(f.Name, "grip-hold")
 	}
-	if m0 && grip {
+	switch {
+	case m0 && grip:
 		return Instruction{}, ErrMixed
-	}
-	if !m0 {
+	case !m0 && dialects.Grip && isGrip(fields):
+		return readGrip(parseGrip(status, fields))
+	case !m0:
 		return Instruction{}, nil
 	}
 	in := parseM0(fields)
@@ -101,6 +108,31 @@ func ParseInstruction(status int, fields []http1.Field, dialects Dialects) (Inst
 		return Instruction{}, ErrEncoded
 	}
 	return in, nil
+}
+
+// readGrip makes an instruction of GRIP's.
+func readGrip(g *Grip, mode Mode, err error) (Instruction, error) {
+	if err != nil {
+		return Instruction{}, err
+	}
+	in := Instruction{Mode: mode, Timeout: g.Timeout, Grip: g, BadChannels: g.BadChannels}
+	for _, c := range g.Channels {
+		in.Channels = append(in.Channels, c.Name)
+	}
+	return in, nil
+}
+
+// Whole reports whether the answer is to be read whole before anything goes to
+// the client: because it may hold it, or is not served as it is.
+func (in *Instruction) Whole() bool {
+	g := in.Grip
+	return in.Mode != ModeNone || g != nil && (g.JSON || g.Next != nil || g.Status > 0 || g.Expose != nil)
+}
+
+// Read reads an instruction that is the answer's body, without its codings.
+func (in *Instruction) Read(status int, body []byte) (Instruction, error) {
+	mode, err := in.Grip.DecodeBody(status, body)
+	return readGrip(in.Grip, mode, err)
 }
 
 // encoded reports whether a body has a coding (RFC 9110 §8.4) that is not

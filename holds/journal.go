@@ -14,7 +14,8 @@ type room struct {
 	ring    []*event // in id order, oldest first
 	floor   int64    // nothing up to and with it can be replayed any more
 	members int
-	quiet   int64 // its turn among the quiet rooms, which have neither events nor members; 0: it is none
+	items   *sequence // nil: none was published
+	quiet   int64     // its turn among the quiet rooms, which have neither events nor members; 0: it is none
 
 	local []local // by loop
 }
@@ -181,7 +182,7 @@ func (h *hub) evict(room int, now int64) (more bool) {
 
 // settle puts a room that has neither events nor members among the quiet ones.
 func (h *hub) settle(r *room, now int64) {
-	if len(r.ring) > 0 || r.members > 0 || r.quiet != 0 {
+	if len(r.ring) > 0 || r.members > 0 || r.quiet != 0 || r.items != nil && r.items.parked != nil {
 		return
 	}
 	j := &h.journal

@@ -31,7 +31,7 @@ func (s *stage) all() (ids []int64) {
 // gapFrom reports whether a client that comes back to channels from a position
 // is told of a gap. It leaves at once.
 func (s *stage) gapFrom(position int64, channels ...string) bool {
-	o := &opening{numbered: true, from: position, last: position}
+	o := &opening{from: position, last: position}
 	h, _ := s.openFrom(-1, o, channels...)
 	s.rest()
 	s.loop.hangUp(h)

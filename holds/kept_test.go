@@ -130,7 +130,7 @@ func TestRelieve_TheFirstBytesOfStreamsThatNobodyReadsAreBounded(t *testing.T) {
 	var holds []*hold
 	for range 40 {
 		from := s.hub.head.Load()
-		h, _ := s.openFrom(100, &opening{head: []byte("head"), body: []byte(strings.Repeat("b", 1<<20)), numbered: true, from: from, last: from}, "a")
+		h, _ := s.openFrom(100, &opening{head: []byte("head"), body: []byte(strings.Repeat("b", 1<<20)), from: from, last: from}, "a")
 		holds = append(holds, h)
 		s.clock.at = s.clock.at.Add(time.Second)
 		s.rest()

@@ -1,11 +1,18 @@
 package holds
 
 import (
+	"bytes"
+	"cmp"
 	"container/heap"
+	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // poll is what a hold has beside others if it is a long poll: its view's own
@@ -18,6 +25,7 @@ type poll struct {
 	early      []byte // what the client sent behind its request
 	keep       bool   // the connection goes back to HTTP
 	old        bool   // … of version 1.0
+	bare       bool   // GRIP: the answer has no id of ours
 	deadline   time.Time
 	answer     []byte // to be sent when the hold has left its channels
 }
@@ -25,18 +33,68 @@ type poll struct {
 // appendAnswer renders the answer to a long poll.
 func (p *poll) appendAnswer(dst, fields, body []byte, id int64, gap bool) []byte {
 	dst = append(append(dst, p.head...), fields...)
-	dst = strconv.AppendInt(append(dst, "M0-Event-Id: "...), id, 10)
-	if gap {
-		dst = append(dst, "\r\nM0-Gap: true"...)
+	if !p.bare {
+		dst = append(strconv.AppendInt(append(dst, "M0-Event-Id: "...), id, 10), "\r\n"...)
 	}
-	dst = strconv.AppendInt(append(dst, "\r\nContent-Length: "...), int64(len(body)), 10)
+	if gap && !p.bare {
+		dst = append(dst, "M0-Gap: true\r\n"...)
+	}
+	return append(p.appendFraming(dst, len(body)), body...)
+}
+
+// appendFraming ends a head.
+func (p *poll) appendFraming(dst []byte, length int) []byte {
+	dst = strconv.AppendInt(append(dst, "Content-Length: "...), int64(length), 10)
 	switch {
 	case !p.keep:
 		dst = append(dst, "\r\nConnection: close"...)
 	case p.old:
 		dst = append(dst, "\r\nConnection: keep-alive"...)
 	}
-	return append(append(dst, "\r\n\r\n"...), body...)
+	return append(dst, "\r\n\r\n"...)
+}
+
+// appendItem renders the answer to a long poll that an item gives: its status,
+// its fields in place of the instruction's of the same names, its body.
+func (p *poll) appendItem(dst []byte, f *AnswerForm, body []byte) []byte {
+	dst = fmt.Appendf(dst, "HTTP/1.1 %d %s\r\n", f.Status, cmp.Or(f.Reason, http.StatusText(f.Status)))
+	_, rest, _ := bytes.Cut(p.head, []byte("\r\n"))
+	for len(rest) > 0 {
+		var line []byte
+		line, rest, _ = bytes.Cut(rest, []byte("\r\n"))
+		name, _, _ := bytes.Cut(line, []byte(":"))
+		if !slices.ContainsFunc(f.Fields, func(field [2]string) bool { return strings.EqualFold(field[0], string(name)) }) {
+			dst = append(append(dst, line...), "\r\n"...)
+		}
+	}
+	for _, field := range f.Fields {
+		dst = fmt.Appendf(dst, "%s: %s\r\n", field[0], field[1])
+	}
+	return append(p.appendFraming(dst, len(body)), body...)
+}
+
+// giveAnswer answers a GRIP long poll with an item.
+func (l *loop) giveAnswer(h *hold, e *event, filters []string) {
+	f := e.item.Answer
+	h.cursor = e.id
+	switch {
+	case f == nil, f.Action == ActionClose:
+	case f.Action == ActionHint:
+		l.miss(h, true)
+	case !sameContentFilters(filters, f.Filters):
+		l.home.log.Warn("an item has other content-filters than the long poll, which is not answered with it",
+			zap.String("hold", l.connection(h)), zap.Strings("filters", filters), zap.Strings("content-filters", f.Filters))
+	default:
+		body, err := rewrite(filters, h.grip().subscriber(), f.Body)
+		if err != nil {
+			l.home.log.Warn("an item could not be rewritten for a long poll, which is not answered with it", zap.String("hold", l.connection(h)), zap.Error(err))
+			return
+		}
+		l.offered++
+		h.poll.keep = h.poll.keep && !l.home.lastAnswers.Load()
+		h.poll.answer = h.poll.appendItem(nil, f, body)
+		l.end(h, EndPublished)
+	}
 }
 
 // answerEvent ends a long poll with an event.
@@ -77,7 +135,8 @@ func (l *loop) giveBack(h *hold) {
 // its client has sent since. It must not wait.
 type Return func(conn net.Conn, early []byte)
 
-// alarms are the long polls of a loop, the next to time out first.
+// alarms are when holds of a loop are to be looked at: long polls, and GRIP
+// holds that want something of their own.
 type alarms []alarm
 
 type alarm struct {
@@ -98,22 +157,27 @@ func (a *alarms) Pop() any {
 // alarmsLeast is how many are never looked through.
 const alarmsLeast = 256
 
-// timeOut answers the long polls whose time is over.
+// timeOut answers the long polls whose time is over, and looks at the GRIP
+// holds that want something.
 func (l *loop) timeOut(now time.Time) {
 	for len(l.alarms) > 0 && !now.Before(l.alarms[0].at) {
 		a := heap.Pop(&l.alarms).(alarm)
-		if h := l.lookup(a.slot, a.generation); h != nil {
+		switch h := l.lookup(a.slot, a.generation); {
+		case h == nil:
+		case h.poll != nil:
 			l.end(h, EndExpired)
+		default:
+			l.strike(h, now)
 		}
 	}
 }
 
-// setAlarm has a long poll answered at its deadline at the latest. Those of
-// polls that were answered before are let go when they are the most of all.
-func (l *loop) setAlarm(h *hold) {
-	if len(l.alarms) > alarmsLeast && int64(len(l.alarms)) > 2*l.counts.open[ModeResponse].Load() {
+// setAlarm has a hold looked at, at a time. The alarms of holds that are no
+// more are let go when they are the most of all.
+func (l *loop) setAlarm(h *hold, at time.Time) {
+	if len(l.alarms) > alarmsLeast && len(l.alarms) > 2*(len(l.table)-len(l.vacant)) {
 		l.alarms = slices.DeleteFunc(l.alarms, func(a alarm) bool { return l.lookup(a.slot, a.generation) == nil })
 		heap.Init(&l.alarms)
 	}
-	heap.Push(&l.alarms, alarm{h.poll.deadline, h.slot, h.generation})
+	heap.Push(&l.alarms, alarm{at, h.slot, h.generation})
 }

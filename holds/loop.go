@@ -122,7 +122,7 @@ var usualPace = pace{slice: 64, walks: 16, catch: 8, events: 8 << 10, bytes: 16 
 func (l *loop) push(i item) {
 	if i.event != nil {
 		l.events++
-		l.bytes += len(i.event.wire)
+		l.bytes += i.event.weight()
 	}
 	l.inbox = append(l.inbox, i)
 	if l.events > l.pace.events || l.bytes > l.pace.bytes {
@@ -228,7 +228,7 @@ func (l *loop) open(h *hold, o *opening) {
 	}
 	h.state = catching
 	h.born = uint32(l.hub.now().Sub(l.clock) / time.Second)
-	if o.gap && (h.socket == nil || h.socket.envelope) {
+	if o.gap && h.grip() == nil && (h.socket == nil || h.socket.envelope) {
 		l.counts.gaps.Add(1)
 	}
 	if err := l.sockets.watch(h); err != nil {
@@ -245,11 +245,13 @@ func (l *loop) open(h *hold, o *opening) {
 // greet sends a hold's first bytes; to a long poll those are its answer.
 func (l *loop) greet(h *hold, o *opening) {
 	switch {
+	case h.grip() != nil:
+		l.greetGrip(h, o)
 	case h.poll != nil && o.gap:
 		h.poll.answer = l.answerNothing(h, true)
 		l.end(h, EndExpired)
 	case h.poll != nil:
-		l.setAlarm(h)
+		l.setAlarm(h, h.poll.deadline)
 	case h.socket != nil:
 		l.send(h, o.appendSocket(nil, h.socket.envelope, h.cursor))
 		if o.gap && !h.socket.envelope { // it cannot be told

@@ -141,7 +141,7 @@ func (w *world) open(c *modelClient) {
 	c.pipe = &pipe{room: 200 + w.rand.IntN(1000)}
 	c.hold = &hold{kind: ModeStream, descriptor: -1}
 	c.loop.sockets.(*pipes).of[c.hold] = c.pipe
-	o := &opening{numbered: true, from: c.position, last: c.position}
+	o := &opening{from: c.position, last: c.position}
 	if c.last != 0 {
 		o.from, o.last = c.last, c.last
 	} else {

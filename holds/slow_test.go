@@ -139,7 +139,7 @@ func TestSlow_HeadAndReplayDoNotCount(t *testing.T) {
 	for range events {
 		s.publish(frame100(), "a")
 	}
-	h, p := s.openFrom(50, &opening{head: []byte(strings.Repeat("h", 5000)), body: []byte(strings.Repeat(":", 5000)), numbered: true, from: start, last: start}, "a")
+	h, p := s.openFrom(50, &opening{head: []byte(strings.Repeat("h", 5000)), body: []byte(strings.Repeat(":", 5000)), from: start, last: start}, "a")
 	s.rest()
 	for range events { // its client has not yet taken the head
 		s.publish(frame100(), "a")

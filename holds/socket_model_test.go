@@ -160,7 +160,7 @@ func (w *socketWorld) open(c *modelClientOfSockets) {
 		envelope: w.rand.IntN(4) > 0, seats: make(map[string]int64), given: make(map[int64]bool)}
 	m.hold = &hold{kind: ModeWebSocket, descriptor: -1, socket: &socket{envelope: m.envelope, path: "/ws/message"}}
 	m.loop.sockets.(*pipes).of[m.hold] = m.pipe
-	o := &opening{numbered: true, from: c.position, last: c.position}
+	o := &opening{from: c.position, last: c.position}
 	if m.envelope && c.last != 0 {
 		o.from, o.last = c.last, c.last
 	}
@@ -193,7 +193,7 @@ func (w *socketWorld) ask(c *modelClientOfSockets) {
 		return
 	}
 	m.asked, m.askedAt = true, w.hub.head.Load()
-	m.hold.socket.delivering = true // by the model, and not by a goroutine
+	m.hold.socket.delivering, m.hold.socket.underWay = true, 1 // by the model, and not by a goroutine
 	m.loop.takeMessage(m.hold, message{opcode: opText, payload: []byte("do something")})
 	w.asked = append(w.asked, m)
 }

@@ -38,7 +38,7 @@ func (s *stage) socketsEnded(reason End) uint64 {
 
 // answer has the app answer a message of a socket's client.
 func (s *stage) answer(h *hold, a Answer) {
-	h.socket.delivering = true // by the test, and not by a goroutine
+	h.socket.delivering, h.socket.underWay = true, 1 // by the test, and not by a goroutine
 	s.loop.takeMessage(h, message{opcode: opText, payload: []byte("a message")})
 	s.loop.answered(h, a, nil)
 	s.loop.bury()

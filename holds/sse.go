@@ -10,13 +10,15 @@ import (
 // opening is what a hold's client gets first, rendered when the hold has
 // joined: only then it is known from where the hold is fed.
 type opening struct {
-	head     []byte // of the answer, its empty line included
-	body     []byte // of the view: the stream's first bytes
-	numbered bool   // positions mean something to the client (M0)
-	from     int64  // the position to be fed from
-	last     int64  // the one the client came back with; what a gap is told with
-	gap      bool   // the journal has not all of it
-	early    []byte // what a socket's client sent behind its handshake
+	head   []byte    // of the answer, its empty line included
+	body   []byte    // of the view: the stream's first bytes
+	from   int64     // the position to be fed from
+	last   int64     // the one the client came back with; what a gap is told with
+	gap    bool      // the journal has not all of it
+	early  []byte    // what a socket's client sent behind its handshake
+	trust  bool      // GRIP: the app was asked for what the journal has not
+	paging bool      // a GRIP stream's next link comes before anything else
+	over   *OverHTTP // what the app had to say as it opened the socket
 }
 
 // appendStream renders the head and the first bytes of an event stream: the
@@ -33,9 +35,7 @@ func (o *opening) appendStream(dst []byte, chunked bool, position int64) []byte 
 	if o.gap {
 		buf = append(appendGapData(append(buf, "event: m0-gap\ndata: "...), o.last, position), "\n\n"...)
 	}
-	if o.numbered {
-		buf = appendPosition(buf, position)
-	}
+	buf = appendPosition(buf, position)
 	chunk, data := closeChunk(buf)
 	if chunked {
 		return append(dst, chunk...)

@@ -189,18 +189,17 @@ func TestOpening_IsTheBodyTheGapAndThePosition(t *testing.T) {
 		o    opening
 		want string
 	}{
-		{opening{numbered: true}, ": open\n\n" + id},
-		{opening{numbered: true, gap: true}, ": open\n\n" + gap + id},
-		{opening{numbered: true, body: []byte("data: x\n\n")}, "data: x\n\n" + id},
-		{opening{numbered: true, body: []byte("data: x\n\n"), gap: true}, "data: x\n\n" + gap + id},
-		{opening{body: []byte("data: x\n\n")}, "data: x\n\n"},
-		{opening{numbered: true, body: []byte("data: x\n")}, "data: x\n\n" + id},
-		{opening{numbered: true, body: []byte("data: x")}, "data: x\n\n" + id},
-		{opening{numbered: true, body: []byte("data: x\r\n\r\n")}, "data: x\r\n\r\n" + id},
-		{opening{numbered: true, body: []byte("data: x\r\r")}, "data: x\r\r" + id},
-		{opening{numbered: true, body: []byte("data: x\n\r\n")}, "data: x\n\r\n" + id},
-		{opening{numbered: true, body: []byte("data: x\r\n\n")}, "data: x\r\n\n" + id},
-		{opening{numbered: true, body: []byte("data: x\n\n\n\n")}, "data: x\n\n\n\n" + id},
+		{opening{}, ": open\n\n" + id},
+		{opening{gap: true}, ": open\n\n" + gap + id},
+		{opening{body: []byte("data: x\n\n")}, "data: x\n\n" + id},
+		{opening{body: []byte("data: x\n\n"), gap: true}, "data: x\n\n" + gap + id},
+		{opening{body: []byte("data: x\n")}, "data: x\n\n" + id},
+		{opening{body: []byte("data: x")}, "data: x\n\n" + id},
+		{opening{body: []byte("data: x\r\n\r\n")}, "data: x\r\n\r\n" + id},
+		{opening{body: []byte("data: x\r\r")}, "data: x\r\r" + id},
+		{opening{body: []byte("data: x\n\r\n")}, "data: x\n\r\n" + id},
+		{opening{body: []byte("data: x\r\n\n")}, "data: x\r\n\n" + id},
+		{opening{body: []byte("data: x\n\n\n\n")}, "data: x\n\n\n\n" + id},
 	} {
 		c.o.last = last
 		if got := openingOf(c.o, false, at); got != "HEAD\r\n\r\n"+c.want {
@@ -218,7 +217,7 @@ func TestOpening_TheBodysLastBlockIsEndedBeforeTheGap(t *testing.T) {
 	wantGap := browserEvent{"m0-gap", `{"last_event_id":1750000000000001,"head":1760000000000007}`, ""}
 	for _, end := range []string{"", "\n", "\r", "\r\n", "\n\n", "\r\r", "\n\r", "\r\n\r", "\r\n\n", "\n\r\n", "\r\n\r\n", "\r\r\n", "\n\n\r", "\r\n: comment", "\n: comment\r"} {
 		body := "event: first\ndata: x" + end
-		got := browse([]byte(openingOf(opening{numbered: true, body: []byte(body), gap: true, last: last}, false, at)))
+		got := browse([]byte(openingOf(opening{body: []byte(body), gap: true, last: last}, false, at)))
 		if want := []browserEvent{{"first", "x", ""}, wantGap}; !slices.Equal(got.events, want) {
 			t.Errorf("body %q: a browser gets %q, want %q", body, got.events, want)
 		}
@@ -231,7 +230,7 @@ func TestOpening_TheBodysLastBlockIsEndedBeforeTheGap(t *testing.T) {
 // A client that leaves between the two comes back from where it was, and is
 // told again.
 func TestOpening_AGapThatWasNotReadReplacesNoPosition(t *testing.T) {
-	stream := openingOf(opening{numbered: true, gap: true, last: 1750000000000001}, false, 1760000000000007)
+	stream := openingOf(opening{gap: true, last: 1750000000000001}, false, 1760000000000007)
 	for n := range len(stream) {
 		b := browse([]byte(stream[:n]))
 		if b.last != "" && len(b.events) == 0 {
@@ -288,7 +287,7 @@ func FuzzOpening(f *testing.F) {
 	f.Add([]byte("\xef\xbb\xbfid: 7\n\nid: 8"), false)
 	f.Add([]byte("data\n\r\nid"), true)
 	f.Fuzz(func(t *testing.T, body []byte, gap bool) {
-		o := opening{numbered: true, body: body, gap: gap, last: 5}
+		o := opening{body: body, gap: gap, last: 5}
 		got := browse(o.appendStream(nil, false, 1760000000000007))
 		own := browse(slices.Concat(body, []byte("\n"), []byte("\n"))).events
 		if gap && (len(got.events) == 0 || got.events[len(got.events)-1].name != "m0-gap") {

@@ -23,7 +23,7 @@ func newStage(cfg Config) *stage {
 // open has a hold join, fed from the head, whose client has room for so many
 // bytes until it reads; below 0: any number.
 func (s *stage) open(room int, channels ...string) (*hold, *pipe) {
-	return s.openFrom(room, &opening{numbered: true, from: s.hub.head.Load(), last: s.hub.head.Load()}, channels...)
+	return s.openFrom(room, &opening{from: s.hub.head.Load(), last: s.hub.head.Load()}, channels...)
 }
 
 func (s *stage) openFrom(room int, o *opening, channels ...string) (*hold, *pipe) {

@@ -4,11 +4,14 @@ import "time"
 
 // nextTick says when the loop wants its next tick; zero: nothing is to come.
 func (l *loop) nextTick(now time.Time) time.Time {
+	every := time.Second
 	if len(l.table) == len(l.vacant) {
+		if l.index == 0 && l.hub.waits.Load() {
+			return now.Add(every)
+		}
 		return time.Time{}
 	}
 	cfg := l.limits.Load()
-	every := time.Second
 	if cfg.Heartbeat > 0 {
 		every = min(every, cfg.Heartbeat/8)
 	}
@@ -54,6 +57,9 @@ const tickLeast = 5 * time.Millisecond
 // tick does what time asks for.
 func (l *loop) tick(now time.Time) {
 	cfg := l.limits.Load()
+	if l.index == 0 && l.hub.waits.Load() {
+		l.hub.releaseLate(now)
+	}
 	for i := len(l.outboxes) - 1; i >= 0; i-- { // one that goes is replaced by the last
 		l.checkStall(l.outboxes[i], now, cfg.WriteStall)
 	}
@@ -122,7 +128,7 @@ func (l *loop) look(now time.Time, cfg *Config) {
 func (l *loop) lookAt(h *hold, beat, current bool) {
 	quiet := !h.wrote && h.outbox == nil && h.state == live
 	h.wrote = false
-	if !quiet || !beat || h.poll != nil {
+	if !quiet || !beat || h.poll != nil || h.grip() != nil && h.socket == nil { // which is sent what its instruction says
 		return
 	}
 	if h.beats++; h.socket != nil {

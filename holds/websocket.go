@@ -12,11 +12,12 @@ import (
 // socket is what a hold has beside others if it is a WebSocket (RFC 6455).
 type socket struct {
 	// fixed
-	envelope bool   // events as JSON objects, with their ids
-	mute     bool   // a message of the client is a fault: nobody is there to get it
-	lane     string // that approved the socket
-	path     string // where its messages are POSTed
-	fields   []byte // of the handshake: they go along with each message
+	envelope bool      // events as JSON objects, with their ids
+	mute     bool      // a message of the client is a fault: nobody is there to get it
+	lane     string    // that approved the socket
+	path     string    // where its messages are POSTed
+	fields   []byte    // of the handshake: they go along with each message
+	over     *overHTTP // WebSocket-over-HTTP; nil: M0
 
 	// the loop's
 	frames     frames
@@ -25,7 +26,8 @@ type socket struct {
 	code       uint16
 	reason     string    // … of the close frame that is to be sent
 	echo       []byte    // … that answers the client's
-	inbound    []inbound // messages that the app has not answered yet; the first is under way
+	inbound    []inbound // messages that the app has not answered yet
+	underWay   int       // how many of them, from the first, have been sent to it
 	pending    int       // bytes of them
 	accounted  int       // what is counted of this socket among the unfinished bytes of all
 	delivering bool
@@ -136,6 +138,9 @@ func (l *loop) receive(h *hold, in []byte) {
 		case m.opcode == opPing:
 			l.sendBounded(h, appendFrame(nil, opPong, m.payload))
 		case m.opcode == opText || m.opcode == opBinary:
+			if s.over != nil && s.over.detached {
+				continue
+			}
 			if s.mute {
 				l.endSocket(h, EndProtocol, closePolicy, "")
 				continue
@@ -167,12 +172,14 @@ func (l *loop) account(s *socket) (fits bool) {
 // closeHeard answers a client's close frame, or ends what our own began.
 func (l *loop) closeHeard(h *hold, code uint16) {
 	if h.state >= leaving {
+		h.socket.heard(code)
 		if h.outbox == nil { // otherwise our own is still on its way
 			l.hangUp(h)
 		}
 		return
 	}
 	h.socket.echo = appendFrame(nil, opClose, closePayload(code, ""))
+	h.socket.heard(code)
 	l.end(h, EndClient)
 }
 

@@ -1,6 +1,7 @@
 package holds
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,16 +20,16 @@ type recorder struct {
 	messages map[string]clientGets
 }
 
-func (r *recorder) forward(_ context.Context, m *Inbound) (Answer, error) {
+func (r *recorder) forward(_ context.Context, m *Request) (Answer, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	got := r.messages[m.Path]
-	if m.Binary {
-		got = got.binary(string(m.Payload))
+	got := r.messages[m.Target]
+	if bytes.Contains(m.Fields, []byte("M0-Opcode: 2\r\n")) {
+		got = got.binary(string(m.Body))
 	} else {
-		got = got.text(string(m.Payload))
+		got = got.text(string(m.Body))
 	}
-	r.messages[m.Path] = got
+	r.messages[m.Target] = got
 	return Answer{Status: http.StatusNoContent}, nil
 }
 

@@ -211,7 +211,7 @@ type app struct {
 
 // appCall is a message that the app has been sent.
 type appCall struct {
-	*Inbound
+	*Request
 	t        testing.TB
 	position int64
 	done     chan appResult
@@ -231,11 +231,11 @@ func startApp(t testing.TB, cfg Config) (*station, *app) {
 	return a.station, a
 }
 
-func (a *app) forward(ctx context.Context, m *Inbound) (Answer, error) {
+func (a *app) forward(ctx context.Context, m *Request) (Answer, error) {
 	for at, most := a.at.Add(1), a.most.Load(); at > most && !a.most.CompareAndSwap(most, at); most = a.most.Load() {
 	}
 	defer a.at.Add(-1)
-	c := &appCall{Inbound: m, t: a.t, position: a.station.Position(), done: make(chan appResult, 1)}
+	c := &appCall{Request: m, t: a.t, position: a.station.Position(), done: make(chan appResult, 1)}
 	select {
 	case a.calls <- c:
 	case <-ctx.Done():
@@ -267,8 +267,8 @@ func (a *app) next() *appCall {
 func (a *app) wantMessage(payload string) *appCall {
 	a.t.Helper()
 	c := a.next()
-	if string(c.Payload) != payload {
-		a.t.Fatalf("the app gets %.100q, want %.100q", c.Payload, payload)
+	if string(c.Body) != payload {
+		a.t.Fatalf("the app gets %.100q, want %.100q", c.Body, payload)
 	}
 	return c
 }

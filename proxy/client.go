@@ -45,6 +45,7 @@ type clientConn struct {
 	requestID  []byte
 	positionAt int     // where M0-Position's number is in head; 0: there is none
 	position   int64   // of the events, when the request was sent to the app
+	last       []byte  // Grip-Last fields, where the app is asked a second time; nil: it is not
 	shown      []byte  // what is left of the head that fasthttp is shown
 	answer     *answer // what fasthttp is to write; nil: take over
 	body       []byte  // of a request that is answered here
@@ -227,6 +228,7 @@ func (c *clientConn) recover() {
 func (c *clientConn) handle() (keep bool, err error) {
 	rt, allowed := c.site.routes.find(&c.req)
 	c.record.begin(rt)
+	c.last = nil
 	switch {
 	case rt == nil && allowed == nil:
 		keep, err = c.refuse(&fault{reason: reasonNoRoute, text: "no route of the configuration takes this path"})

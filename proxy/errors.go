@@ -39,6 +39,7 @@ const (
 	reasonGrantInvalid        = "grant_invalid"
 	reasonGrantExpired        = "grant_expired"
 	reasonOriginDenied        = "origin_denied"
+	reasonForbidden           = "forbidden"
 	reasonUpgradeRequired     = "upgrade_required"
 )
 
@@ -69,6 +70,7 @@ var statusOf = map[string]int{
 	reasonGrantInvalid:        http.StatusUnauthorized,
 	reasonGrantExpired:        http.StatusUnauthorized,
 	reasonOriginDenied:        http.StatusForbidden,
+	reasonForbidden:           http.StatusForbidden,
 	reasonUpgradeRequired:     http.StatusUpgradeRequired,
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"holdfast/holds"
 	"holdfast/lanes"
 	"holdfast/upstream"
 )
@@ -32,6 +31,9 @@ func (c *clientConn) forward(rt *Route) (keep bool, err error) {
 	}
 	if rt.Stream {
 		return c.forwardStream(rt, limit)
+	}
+	if rt.OverHTTP && c.req.upgrade && c.site.cfg.Holds != nil {
+		return c.forwardHandshake(rt)
 	}
 	c.record.phase = phaseBody
 	body, err := c.readBody(limit)
@@ -58,34 +60,16 @@ func (c *clientConn) forward(rt *Route) (keep bool, err error) {
 	if body != nil {
 		began = time.Now()
 	}
-	slot, err := lane.Acquire(c.ctx)
-	if err != nil {
-		c.record.wait = time.Since(began)
-		if body != nil {
-			body.free()
-		}
-		return c.failed(err, lane)
-	}
-	c.record.wait = slot.Waited()
-	ex, err := slot.Do(c.ctx, request)
-	if err != nil {
-		c.record.wait = time.Since(began)
-		return c.failed(err, lane)
+	ex, res, keep, err := c.ask(lane, request, body, began)
+	if ex == nil {
+		return keep, err
 	}
 	defer ex.Close()
-	c.record.phase, c.record.slot = phaseRunning, ex.Slot()
-	c.attach(ex)
 	defer c.detach()
-	res, err := ex.Head(c.interim)
-	c.record.slot = ex.Slot() // another, if it was sent again elsewhere
-	if err != nil {
-		ex.Close() // no slot is held while the client is told
-		return c.failed(err, lane)
-	}
 	if in, err := c.instruction(res); err != nil {
 		ex.Close()
 		return c.answerFault(badHold(err, lane))
-	} else if in.Mode != holds.ModeNone {
+	} else if in.Whole() {
 		return c.hold(ex, res, rt, in)
 	}
 	if res.Endless && !rt.ForwardStreams {
@@ -98,6 +82,38 @@ func (c *clientConn) forward(rt *Route) (keep bool, err error) {
 			zap.String("route", rt.Match), zap.String("lane", lane.Config().Name))
 	}
 	return c.relay(ex, res, lane)
+}
+
+// ask sends the request and waits for the head of the app's answer; began is
+// when it was complete. The exchange is the caller's to close, and then to
+// detach from. Where there is none the client has been answered.
+func (c *clientConn) ask(lane *lanes.Lane, request lanes.Request, body *body, began time.Time) (ex *lanes.Exchange, res *upstream.Response, keep bool, err error) {
+	slot, err := lane.Acquire(c.ctx)
+	if err != nil {
+		c.record.wait = time.Since(began)
+		if body != nil {
+			body.free()
+		}
+		keep, err = c.failed(err, lane)
+		return nil, nil, keep, err
+	}
+	c.record.wait = slot.Waited()
+	if ex, err = slot.Do(c.ctx, request); err != nil {
+		c.record.wait = time.Since(began)
+		keep, err = c.failed(err, lane)
+		return nil, nil, keep, err
+	}
+	c.record.phase, c.record.slot = phaseRunning, ex.Slot()
+	c.attach(ex)
+	res, err = ex.Head(c.interim)
+	c.record.slot = ex.Slot() // another, if it was sent again elsewhere
+	if err != nil {
+		ex.Close() // no slot is held while the client is told
+		keep, err = c.failed(err, lane)
+		c.detach()
+		return nil, nil, keep, err
+	}
+	return ex, res, false, nil
 }
 
 // giveUpBuffers leaves the request's bytes to the exchange, which may still

@@ -63,6 +63,9 @@ func badHold(err error, lane *lanes.Lane) *fault {
 // hold makes a hold of the client: the view's answer is read whole, which
 // gives its slot back, and only then the client joins.
 func (c *clientConn) hold(ex *lanes.Exchange, res *upstream.Response, rt *Route, in holds.Instruction) (keep bool, err error) {
+	if in.Grip != nil {
+		return c.holdGrip(ex, res, rt, in)
+	}
 	spec := holds.Spec{Kind: in.Mode, Channels: in.Channels, Position: c.position, Envelope: in.Envelope, Timeout: in.Timeout}
 	switch in.Mode {
 	case holds.ModeStream:
@@ -171,15 +174,16 @@ func (c *clientConn) openHold(spec holds.Spec) (keep bool, err error) {
 	if left {
 		return false, errLeft
 	}
+	if spec.Grip == nil && spec.Kind != holds.ModeWebSocket {
+		c.record.status = 200
+	}
 	switch spec.Kind {
 	case holds.ModeStream:
-		c.record.status = 200
 		if spec.Chunked = c.req.minor > 0; spec.Chunked {
 			spec.Head = append(spec.Head, "Transfer-Encoding: chunked\r\n"...)
 		}
 		spec.Head = append(spec.Head, "Connection: close\r\n\r\n"...)
 	case holds.ModeResponse:
-		c.record.status = 200
 		spec.KeepAlive, spec.HTTP10 = c.keepAlive(), c.req.minor == 0
 	}
 	spec.Last = c.lastEventID()

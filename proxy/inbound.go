@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -17,31 +18,32 @@ import (
 	"holdfast/upstream"
 )
 
-// replyBytes bounds the app's answer to an inbound message.
+// replyBytes bounds the app's answer to what a hold asks.
 const replyBytes = 1 << 20
 
-// Forward sends an inbound message to the app (holds.Forward): through the
-// lane that approved its socket, by name; where a reload has taken that away,
-// through the one that the message path's route has.
-func (s *Server) Forward(ctx context.Context, m *holds.Inbound) (holds.Answer, error) {
+// Forward sends what a hold asks to the app (holds.Forward): through the lane
+// that it names; where a reload has taken that away, or none is named, through
+// the one of the route that takes the request.
+func (s *Server) Forward(ctx context.Context, r *holds.Request) (holds.Answer, error) {
 	site := s.site.Load()
-	lane := site.lanes[m.Lane]
+	lane := site.lanes[r.Lane]
 	if lane == nil {
-		if rt, _ := site.routes.match([]byte("POST"), hostOf(m.Fields), []byte(m.Path)); rt != nil {
+		path, _, _ := strings.Cut(r.Target, "?")
+		if rt, _ := site.routes.match([]byte(r.Method), hostOf(r.Fields), []byte(path)); rt != nil {
 			lane = rt.Lane
 		}
 	}
 	if lane == nil {
-		return holds.Answer{}, fmt.Errorf("no lane takes messages for %s: the lane %s is gone, and no route with a lane takes the path", m.Path, m.Lane)
+		return holds.Answer{}, fmt.Errorf("no lane takes %s %s: the lane %q is gone, and no route with a lane takes the path", r.Method, r.Target, r.Lane)
 	}
 	began := time.Now()
 	slot, err := lane.Await(ctx)
 	if err != nil {
 		return holds.Answer{}, unseen(err)
 	}
-	head, requestID, at := s.messageHead(m, lane.KeepAlive())
-	stamp := &messageStamp{holds: site.cfg.Holds, at: at}
-	ex, err := slot.Do(ctx, lanes.Request{Head: head, Body: m.Payload, Stamp: stamp})
+	stamp := &messageStamp{holds: site.cfg.Holds}
+	head, requestID := site.holdHead(r, lane.KeepAlive(), stamp)
+	ex, err := slot.Do(ctx, lanes.Request{Head: head, Body: r.Body, Stamp: stamp, Again: sendableAgain([]byte(r.Method))})
 	if err != nil {
 		return holds.Answer{}, unseen(err)
 	}
@@ -49,10 +51,11 @@ func (s *Server) Forward(ctx context.Context, m *holds.Inbound) (holds.Answer, e
 	answer := holds.Answer{Position: stamp.position}
 	answer.Status, answer.Fields, answer.Body, err = readReply(ex)
 	if site.cfg.AccessLog {
-		s.access.Info("message", zap.String("method", "POST"), zap.String("path", m.Path), zap.Int("status", answer.Status),
+		path, _, _ := strings.Cut(r.Target, "?")
+		s.access.Info("message", zap.String("method", r.Method), zap.String("path", path), zap.Int("status", answer.Status),
 			zap.Duration("took", time.Since(began)), zap.Duration("wait", slot.Waited()), zap.String("lane", lane.Config().Name),
 			zap.Int("slot", ex.Slot().Number()), zap.Stringer("target", ex.Slot().Target()), zap.ByteString("request_id", requestID),
-			zap.String("hold", m.Connection), zap.Error(err))
+			zap.String("hold", r.Connection), zap.Error(err))
 	}
 	return answer, err
 }
@@ -83,58 +86,54 @@ func unseen(err error) error {
 // (lanes.Stamper).
 type messageStamp struct {
 	holds    *holds.Holds
-	at       int // where M0-Position's number is
+	at       int // where M0-Position's number is; 0: it is not there
 	position int64
 }
 
 // Stamp notes the position, and writes it into the head.
 func (s *messageStamp) Stamp(head []byte) {
 	s.position = s.holds.Position()
-	strconv.AppendInt(head[s.at:s.at], s.position, 10)
+	if s.at > 0 {
+		strconv.AppendInt(head[s.at:s.at], s.position, 10)
+	}
 }
 
-// messageHead is the head of a message's POST, and the place in it of the
-// position, which is the stamp's.
-func (s *Server) messageHead(m *holds.Inbound, keepAlive bool) (head, requestID []byte, positionAt int) {
+// holdHead is the head of what a hold asks, and stamp is told where in it the
+// position goes.
+func (s *site) holdHead(r *holds.Request, keepAlive bool, stamp *messageStamp) (head, requestID []byte) {
 	requestID = appendNewID(nil)
-	head = append(append(append(head, "POST "...), m.Path...), " HTTP/1.1\r\n"...)
-	head = append(head, m.Fields...)
+	head = append(append(append(append(head, r.Method...), ' '), r.Target...), " HTTP/1.1\r\n"...)
+	head = append(head, r.Fields...)
 	if !keepAlive {
 		head = append(head, "Connection: close\r\n"...)
 	}
-	kind, op := "text/plain; charset=utf-8", "1"
-	if m.Binary {
-		kind, op = "application/octet-stream", "2"
+	head = append(append(append(head, "X-Request-ID: "...), requestID...), "\r\nX-Request-Start: t="...)
+	head = append(strconv.AppendInt(head, time.Now().UnixMicro(), 10), "\r\n"...)
+	head = s.signer.append(head)
+	if r.Body != nil {
+		head = append(strconv.AppendInt(append(head, "Content-Length: "...), int64(len(r.Body)), 10), "\r\n"...)
 	}
-	for _, f := range [][2]string{
-		{"Content-Type", kind}, {"M0-Channel", m.Channels}, {"M0-Connection", m.Connection}, {"M0-Slot", m.Connection}, {"M0-Opcode", op},
-		{"X-Request-ID", string(requestID)},
-		{"X-Request-Start", "t=" + strconv.FormatInt(time.Now().UnixMicro(), 10)}, {"Content-Length", strconv.Itoa(len(m.Payload))},
-	} {
-		head = append(append(append(append(head, f[0]...), ": "...), f[1]...), "\r\n"...)
+	if s.cfg.Dialects.M0 {
+		head = append(head, "M0-Position: "...)
+		stamp.at = len(head)
+		head = append(head, "0000000000000000\r\n"...)
 	}
-	head = append(head, "M0-Position: "...)
-	return append(head, "0000000000000000\r\n\r\n"...), requestID, len(head)
+	return append(head, "\r\n"...), requestID
 }
 
-// readReply reads the app's answer to a message whole.
+// readReply reads the app's answer to what a hold asked, whole.
 func readReply(ex *lanes.Exchange) (status int, fields []http1.Field, body []byte, err error) {
 	res, err := ex.Head(nil)
 	if err != nil {
 		return 0, nil, nil, err
 	}
-	status = res.Status
-	for _, f := range res.Fields { // they are gone with the last byte
-		if http1.HasPrefixFold(f.Name, "m0-") {
-			fields = append(fields, http1.Field{Name: append([]byte(nil), f.Name...), Value: append([]byte(nil), f.Value...)})
-		}
-	}
+	status, fields = res.Status, cloneFields(res.Fields) // they are gone with the last byte
 	scratch := outPool.Get().(*[]byte)
 	defer outPool.Put(scratch)
 	for {
 		n, err := ex.Read(*scratch)
 		if len(body)+n > replyBytes {
-			return status, nil, nil, fmt.Errorf("the answer to an inbound message has more than %d bytes; publish what is for many", replyBytes)
+			return status, nil, nil, fmt.Errorf("the answer to what a hold asked has more than %d bytes; publish what is for many", replyBytes)
 		}
 		body = append(body, (*scratch)[:n]...)
 		if err == io.EOF {
@@ -144,4 +143,23 @@ func readReply(ex *lanes.Exchange) (status int, fields []http1.Field, body []byt
 			return status, nil, nil, err
 		}
 	}
+}
+
+// cloneFields copies fields, in one piece of memory.
+func cloneFields(fields []http1.Field) []http1.Field {
+	size := 0
+	for _, f := range fields {
+		size += len(f.Name) + len(f.Value)
+	}
+	kept := make([]byte, 0, size)
+	keep := func(b []byte) []byte {
+		at := len(kept)
+		kept = append(kept, b...)
+		return kept[at:len(kept):len(kept)]
+	}
+	clones := make([]http1.Field, len(fields))
+	for i, f := range fields {
+		clones[i] = http1.Field{Name: keep(f.Name), Value: keep(f.Value)}
+	}
+	return clones
 }

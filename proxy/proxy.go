@@ -87,6 +87,8 @@ type Config struct {
 	Holds *holds.Holds
 	// Dialects are those of the instructions that are heeded.
 	Dialects holds.Dialects
+	// Grip signs requests to the app while GRIP is among Dialects.
+	Grip Grip
 	// Origins are the pages that may open a held WebSocket.
 	Origins holds.Origins
 }
@@ -146,6 +148,7 @@ type site struct {
 	cfg    Config
 	routes *table
 	lanes  map[string]*lanes.Lane // of the routes, by name
+	signer *signer                // nil: GRIP is off
 }
 
 // The states of a server, never back.
@@ -210,7 +213,7 @@ func (s *Server) Configure(cfg Config, routes []Route) error {
 	}
 	s.memory.setLimit(cfg.Memory)
 	s.spool.configure(cfg.SpoolDir, cfg.SpoolBytes)
-	s.site.Store(&site{cfg, t, byName})
+	s.site.Store(&site{cfg, t, byName, newSigner(cfg)})
 	return nil
 }
 

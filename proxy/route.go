@@ -33,6 +33,11 @@ type Route struct {
 	// it is refused.
 	ForwardStreams bool
 
+	// OverHTTP: WebSockets of this route are spoken to the app as
+	// WebSocket-over-HTTP, GRIP's way. Only on a lane of requests, and with
+	// GRIP among Config.Dialects.
+	OverHTTP bool
+
 	// MessagePath is where messages of WebSockets go that a view of the route
 	// approves; "": such sockets only receive.
 	MessagePath string

@@ -68,7 +68,9 @@ func (c *clientConn) openSocket(spec holds.Spec, origins holds.Origins) (keep bo
 	c.record.status = 101
 	spec.Head = append(append(spec.Head, "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "...), holds.AcceptKey(key)...)
 	spec.Head = append(spec.Head, "\r\n\r\n"...)
-	spec.Fields = c.messageFields()
+	if spec.OverHTTP == nil {
+		spec.Fields = c.messageFields()
+	}
 	return c.openHold(spec)
 }
 

@@ -3,9 +3,11 @@ package proxy_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
+	"sync"
 	"testing"
 
 	"holdfast/lanes"
@@ -60,6 +62,57 @@ func TestSpool_TakesWhatItsClientDoesNot(t *testing.T) {
 		t.Errorf("the spool's folder has %v, %v", names, err)
 	}
 	s.wantWhole(t, c)
+}
+
+// While a part of the answer is in the file, what comes later goes behind it,
+// though its client has made room in memory.
+func TestSpool_WhatComesLaterGoesBehindIt(t *testing.T) {
+	t.Parallel()
+	answer := upload(24 << 20)
+	first, later := answer[:20<<20], answer[20<<20:]
+	sent, goOn := make(chan struct{}, 1), make(chan struct{})
+	up := newScriptedUpstream(t, func(conn net.Conn, _ recordedRequest) bool {
+		fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", len(answer))
+		conn.Write(first)
+		sent <- struct{}{}
+		<-goOn
+		_, err := conn.Write(later)
+		return err == nil
+	})
+	lane := startLane(t, up.Addr(), lanes.Config{Name: "web", Slots: 1, Queue: 8})
+	server, addr := startDrainable(t, proxy.Config{SpoolDir: t.TempDir(), SpoolBytes: 64 << 20}, []proxy.Route{{Match: "/", Lane: lane}})
+	c := say(t, addr, get("/large"))
+	resume := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(resume)
+	take(t, "the app has sent the first part", sent)
+	until(t, "most of it is spooled", func() bool { n, _ := server.Spool(); return n > 8<<20 })
+	got := c.readUntil(t, func() bool { return server.Memory() == 0 })
+	if len(got) > 16<<20 {
+		t.Fatalf("%d bytes were read until what is in memory was taken: too little is left in the file to see the order", len(got))
+	}
+	resume()
+	rest, err := io.ReadAll(io.LimitReader(c.reader, int64(len(answer)-len(got))))
+	if got = append(got, rest...); err != nil || !bytes.Equal(got, answer) {
+		t.Errorf("%d bytes in another order than the app's, or not all, %v; want %d", len(got), err, len(answer))
+	}
+}
+
+// readUntil reads the head of an answer, then its body until it is enough.
+func (c *wireClient) readUntil(t *testing.T, enough func() bool) (body []byte) {
+	t.Helper()
+	for line := ""; line != "\r\n"; {
+		var err error
+		if line, err = c.reader.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for piece := make([]byte, 64<<10); !enough(); {
+		n, err := c.reader.Read(piece)
+		if body = append(body, piece[:n]...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return body
 }
 
 // A spool that has no more room, by its limit or on its disk, makes the

@@ -10,7 +10,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"holdfast/holds"
 	"holdfast/internal/http1"
 	"holdfast/lanes"
 	"holdfast/upstream"
@@ -160,7 +159,7 @@ func (c *clientConn) forwardStream(rt *Route, limit int64) (keep bool, err error
 		return false, c.tunnel(ex, res, lane)
 	}
 	in, err := c.instruction(res)
-	if err == nil && in.Mode != holds.ModeNone {
+	if err == nil && in.Whole() {
 		if up == nil || up.isWhole() {
 			return c.hold(ex, res, rt, in)
 		}

@@ -32,14 +32,32 @@ check() {
     needs iproute2 command -v ip
     needs wrk command -v wrk
     needs util-linux command -v unshare
+    needs nodejs command -v node
+    needs npm command -v npm
     needs gcc has_c
     needs libc6-dev has_c
   fi
 }
 
+# The libraries of the Express app that the tests of GRIP run, as its lock file
+# has them: installed again when that has changed.
+express() {
+  local app
+  app=$(dirname "$0")/../testdata/apps/grip_express
+  if [[ ${1:-} == demo || $app/node_modules/.package-lock.json -nt $app/package-lock.json ]]; then
+    return 0
+  fi
+  echo "setup: installing the libraries of testdata/apps/grip_express"
+  if ! npm ci --prefix "$app" --ignore-scripts --no-audit --no-fund; then
+    echo "setup: npm ci failed; see above, and mend npm's way to its registry (npm config get registry)" >&2
+    return 1
+  fi
+}
+
 check "$@"
 if ((${#missing[@]} == 0)); then
-  exit 0
+  express "$@"
+  exit
 fi
 
 if [[ -e /etc/debian_version ]] && command -v apt-get >/dev/null && ((EUID == 0)); then
@@ -48,7 +66,8 @@ if [[ -e /etc/debian_version ]] && command -v apt-get >/dev/null && ((EUID == 0)
   DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
   check "$@"
   if ((${#missing[@]} == 0)); then
-    exit 0
+    express "$@"
+    exit
   fi
   echo "setup: still missing for $python after the installation: ${missing[*]}" >&2
   exit 1

@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
+	"slices"
 	"strings"
+	"time"
 
 	"holdfast/proxy"
 )
@@ -89,6 +91,22 @@ func (a *access) guardKeyed(answer func(*proxy.Asked) proxy.Respond) func(*proxy
 	return func(asked *proxy.Asked) proxy.Respond {
 		if !a.hasKey(asked) {
 			return proxy.Refuse("unauthorized", "this needs a key: Authorization: Bearer KEY, one of publish.keys")
+		}
+		return answer(asked)
+	}
+}
+
+// guardGrip is for what GRIP's publishers ask. As soon as there is a key, of publish.keys or grip.key, they need one, on
+// this machine too: gripKey is the present one, "" for none.
+func (a *access) guardGrip(publishKeys []string, gripKey func() string, answer func(*proxy.Asked) proxy.Respond) func(*proxy.Asked) proxy.Respond {
+	open := a.guard(true, answer)
+	return func(asked *proxy.Asked) proxy.Respond {
+		ring := newKeyring(append(slices.Clone(publishKeys), gripKey())...)
+		switch {
+		case len(ring) == 0:
+			return open(asked)
+		case !ring.opens(asked.Field("authorization"), time.Now()):
+			return proxy.Refuse("unauthorized", "this needs a key, one of publish.keys or grip.key: Authorization: Bearer KEY, or a token that it signed (HS256, with exp)")
 		}
 		return answer(asked)
 	}

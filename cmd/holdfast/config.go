@@ -65,7 +65,8 @@ type laneConfig struct {
 	Idle            Duration `yaml:"idle" min:"10ms" zero:"no limit"`
 }
 
-// routeConfig has exactly one of Lane, Files, Respond and Grant. MessagePath "" is the one of holdsConfig.
+// routeConfig has exactly one of Lane, Files, Respond and Grant. MessagePath "" is the one of holdsConfig. OverHTTP is
+// there after the check where it is true, also by default.
 type routeConfig struct {
 	Match       string         `yaml:"match" required:"/"`
 	Lane        *string        `yaml:"lane"`
@@ -74,6 +75,7 @@ type routeConfig struct {
 	Grant       *grantConfig   `yaml:"grant"`
 	BodyBytes   *Size          `yaml:"body_bytes" min:"1" max:"1TiB"`
 	MessagePath string         `yaml:"message_path"`
+	OverHTTP    *bool          `yaml:"over_http"`
 }
 
 // filesConfig serves a directory; Internal only to an X-Accel-Redirect of the application.
@@ -135,7 +137,7 @@ type journalConfig struct {
 	Age    Duration `yaml:"age" min:"10ms"`
 }
 
-// gripConfig signs Grip-Sig. Key "" is one made at the start.
+// gripConfig signs Grip-Sig. Key "" is one made at the start; secret reads the others.
 type gripConfig struct {
 	Iss string `yaml:"iss"`
 	Key string `yaml:"key" secret:"true"`

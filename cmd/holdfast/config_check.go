@@ -31,6 +31,7 @@ func (c *fileConfig) check() {
 	c.checkMessagePaths()
 	c.checkDrain()
 	if len(c.source.faults) == 0 {
+		c.fillOverHTTP()
 		c.warn()
 	}
 }
@@ -188,7 +189,6 @@ func (c *fileConfig) warn() {
 			c.oddKey(join("lanes", name), "lane %s is used by no route (route to it or take it out)", name)
 		}
 	}
-	c.warnWithoutEffect()
 	owner := map[endpoint]string{}
 	for _, name := range c.upstreamNames() {
 		slots, lanes := 0, 0

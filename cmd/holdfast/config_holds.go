@@ -109,8 +109,17 @@ func (c *fileConfig) checkGrip() {
 	if c.Grip.Iss == "" || strings.ContainsFunc(c.Grip.Iss, isControl) {
 		c.source.wrong("grip.iss", "%s is not an issuer (write a name, as holdfast)", quote(c.Grip.Iss))
 	}
-	if strings.ContainsFunc(c.Grip.Key, func(r rune) bool { return isControl(r) && r != '\n' && r != '\r' }) {
+	key, err := keySecret(c.Grip.Key)
+	switch {
+	case c.Grip.Key == "":
+	case strings.HasPrefix(c.Grip.Key, "-----BEGIN "):
+		c.source.wrong("grip.key", "%s is a key in PEM, and Grip-Sig is signed with a secret that the app has too (write that, as text or base64:...)", hidden)
+	case strings.ContainsFunc(c.Grip.Key, isControl):
 		c.source.wrong("grip.key", "%s has a control character (take it out)", hidden)
+	case err != nil:
+		c.source.wrong("grip.key", "%s is not base64 behind base64: (write what base64 makes of the secret, or the secret as text)", hidden)
+	case len(key) == 0:
+		c.source.wrong("grip.key", "%s has nothing behind base64: (write the secret, or leave the key out)", hidden)
 	}
 }
 

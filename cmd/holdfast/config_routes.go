@@ -108,9 +108,36 @@ func (c *fileConfig) checkAction(path string, route routeConfig) {
 		if _, defined := c.Lanes[*route.Lane]; !defined {
 			c.source.wrong(path+".lane", "%s is not among the lanes (%s)", quote(*route.Lane), meant(*route.Lane, c.laneNames()))
 		}
+		c.checkOverHTTP(path+".over_http", route)
 		return
 	}
 	c.checkLocal(path, route)
+}
+
+// checkOverHTTP is for a route with a lane: only a WebSocket that GRIP holds can be spoken as HTTP to the application.
+func (c *fileConfig) checkOverHTTP(path string, route routeConfig) {
+	switch {
+	case route.OverHTTP == nil:
+	case c.Lanes[*route.Lane].isStream():
+		c.source.wrong(path, "\"%v\" has no effect on a stream lane, where WebSockets go through as they are (take it out)", *route.OverHTTP)
+	case !slices.Contains(c.Holds.Dialects, "grip"):
+		c.source.wrong(path, "\"%v\" has no effect without grip among holds.dialects (take it out, or add grip there)", *route.OverHTTP)
+	}
+}
+
+// fillOverHTTP gives the routes that say nothing what holds for them: with GRIP alone there is no other way to hold a
+// WebSocket. What is filled in is what doctor shows.
+func (c *fileConfig) fillOverHTTP() {
+	if !slices.Equal(c.Holds.Dialects, []string{"grip"}) {
+		return
+	}
+	for i := range c.Routes {
+		route := &c.Routes[i]
+		if route.OverHTTP == nil && route.Lane != nil && !c.Lanes[*route.Lane].isStream() {
+			overHTTP := true
+			route.OverHTTP = &overHTTP
+		}
+	}
 }
 
 // checkLocal is for a route that Holdfast answers: it takes no body, and has no view whose messages go somewhere.
@@ -120,6 +147,9 @@ func (c *fileConfig) checkLocal(path string, route routeConfig) {
 	}
 	if c.source.isSet(path + ".message_path") {
 		c.source.wrong(path+".message_path", "%s has no effect on a route that responds by itself (take it out)", quote(route.MessagePath))
+	}
+	if route.OverHTTP != nil {
+		c.source.wrong(path+".over_http", "\"%v\" has no effect on a route that responds by itself (take it out)", *route.OverHTTP)
 	}
 	switch {
 	case route.Files != nil:

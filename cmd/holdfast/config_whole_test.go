@@ -33,8 +33,15 @@ func wantWhole(t *testing.T, c *fileConfig) {
 	wantEqual(t, "publish", c.Publish, keyedListener{Listen: ":5561", Keys: []string{"hunter2", "second"}})
 	wantEqual(t, "admin", c.Admin, keyedListener{Listen: "unix:/run/holdfast-admin.sock?mode=0600", Keys: []string{"third"}})
 	wantEqual(t, "bus", c.Bus, "rediss://app:hunter2@redis.internal:6380/2")
-	wantSentences(t, c, "warnings", c.warnings,
-		":35:8: grip.iss, grip.key have no effect in this version")
+	wantEqual(t, "the secret of grip.key", string(c.Grip.secret()), "\x86\xe9\xedz\xbd")
+	overHTTP := make([]any, len(c.Routes))
+	for i, route := range c.Routes {
+		if route.OverHTTP != nil {
+			overHTTP[i] = *route.OverHTTP
+		}
+	}
+	wantEqual(t, "over_http", overHTTP, []any{true, true, false, nil, nil, nil, nil, nil, nil})
+	wantSentences(t, c, "warnings", c.warnings)
 	wantSentences(t, c, "what is not built", c.notBuilt(),
 		`:16:30: routes[4].files is not in this version (take the route out)`,
 		`:17:33: routes[5].files is not in this version (take the route out)`,
@@ -99,7 +106,7 @@ func TestConfig_NoFaultShowsASecret(t *testing.T) {
 		"grip: SECRET", "grip: [SECRET]", "grip: {key: [SECRET]}", "grip: {key: {a: SECRET}}", "grip: {key: *SECRET}", "grip: {key: &SECRET x}",
 		"grip: {key: !SECRET x}", "grip: {key: \"SECRET${UNSET}\"}", "grip: {key: \"${SECRET x}\"}", "grip: {key: \"${UNSET:-SECRET${A}}\"}",
 		"grip: {key: \"SECRET${\"}", "grip: {key: \"SECRET\\t\"}", "grip: {key: \"SECRET}", "grip: {key: SECRET: x}", "grip:\n  key: SECRET: x",
-		"grip:\n\tkey: SECRET", "grip:\n  key: \"a\n    SECRET", "grip:\n  key: @SECRET", "\"grip\": {\"key\": \"SECRET}", "grip: {kye: *SECRET, key: x}",
+		"grip: {key: \"base64:SECRET!\"}", "grip: {key: \"base64:SECRET\\u00e9\"}", "grip: {key: \"-----BEGIN SECRET\"}", "grip:\n\tkey: SECRET", "grip:\n  key: \"a\n    SECRET", "grip:\n  key: @SECRET", "\"grip\": {\"key\": \"SECRET}", "grip: {kye: *SECRET, key: x}",
 		"publish: SECRET", "publish: {keys: SECRET}", "publish: {keys: [[SECRET]]}", "publish: {keys: [{SECRET: x}]}", "publish: {keys: {a: SECRET}}",
 		"publish: {keys: [\"SECRET a\"]}", "publish: {keys: [SECRETé]}", "publish: {listen: \"\", keys: [SECRET]}", "publish: {listen: x, keys: [SECRET]}",
 		"publish:\n  keys:\n  - SECRET: x: y", "publish:\n  keys:\n    - \"SECRET", "publish:\n  keys: [a,\n    SECRET", "publish:\nkeys:\n- *SECRET",

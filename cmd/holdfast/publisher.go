@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"mime"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -20,16 +22,86 @@ const publishBodyBytes = 8 << 20
 func (h *holdfast) newPublisher(config *fileConfig) (*proxy.Server, error) {
 	a := newAccess(config.Publish.Keys, config.Publish.Listen)
 	guard := a.guardKeyed
+	gripKey := func() string { return h.wiring.Load().config.Grip.Key } // a reload may change it
+	guardGrip := func(answer func(*proxy.Asked) proxy.Respond) func(*proxy.Asked) proxy.Respond {
+		return a.guardGrip(config.Publish.Keys, gripKey, answer)
+	}
+	publish := byShape(guard(h.publishAnswer), guardGrip(h.itemsAnswer))
 	routes := []proxy.Route{
-		{Match: "POST /publish", Answer: guard(h.publishAnswer), BodyBytes: publishBodyBytes},
-		{Match: "POST /publish/{$}", Answer: guard(h.publishAnswer), BodyBytes: publishBodyBytes},
+		{Match: "POST /publish", Answer: publish, BodyBytes: publishBodyBytes},
+		{Match: "POST /publish/{$}", Answer: publish, BodyBytes: publishBodyBytes},
 		{Match: "POST /publish/", Answer: guard(h.publishRawAnswer), BodyBytes: publishBodyBytes},
 		{Match: "POST /end", Answer: guard(h.endAnswer), BodyBytes: publishBodyBytes},
 		{Match: "GET /channels", Answer: guard(h.channelsAnswer)},
 		{Match: "GET /channels/{$}", Answer: guard(h.channelsAnswer)},
 		{Match: "GET /channels/", Answer: guard(h.channelAnswer)},
+		{Match: "POST /recover", Answer: guardGrip(h.recoverAnswer), BodyBytes: publishBodyBytes},
+		{Match: "GET /{$}", Answer: guardGrip(publisherIndex)},
 	}
 	return proxy.New(proxy.Config{}, routes, h.log, nil)
+}
+
+// byShape gives a body with items to grip, which has keys of its own, and any other to native.
+func byShape(native, grip func(*proxy.Asked) proxy.Respond) func(*proxy.Asked) proxy.Respond {
+	return func(asked *proxy.Asked) proxy.Respond {
+		if holds.IsItems(asked.Body) {
+			return grip(asked)
+		}
+		return native(asked)
+	}
+}
+
+func publisherIndex(*proxy.Asked) proxy.Respond {
+	return textAnswer("holdfast " + version + "\n\nPOST /publish /publish/CHANNEL /end /recover\nGET /channels /channels/CHANNEL\n")
+}
+
+func textAnswer(text string) proxy.Respond {
+	return proxy.Respond{Status: 200, Fields: []string{"Content-Type", "text/plain; charset=utf-8"}, Body: []byte(text)}
+}
+
+// itemsAnswer publishes what a body in GRIP's form says, all of it or nothing.
+func (h *holdfast) itemsAnswer(asked *proxy.Asked) proxy.Respond {
+	items, err := holds.DecodeItems(asked.Body)
+	if err != nil {
+		return refuseInput(err)
+	}
+	h.holds.PublishItems(items)
+	if prefersJSON(asked.Field("accept")) {
+		return jsonAnswer(200, []byte(`{"message":"Published"}`))
+	}
+	return textAnswer("Published\n")
+}
+
+// recoverAnswer has every hold with a link ask the app for what there is.
+func (h *holdfast) recoverAnswer(*proxy.Asked) proxy.Respond {
+	return respondJSON(struct {
+		Recovering int `json:"recovering"`
+	}{h.holds.Recover()})
+}
+
+// prefersJSON reports whether an Accept likes JSON better than text (RFC 9110 §12.5.1).
+func prefersJSON(accept string) bool {
+	return acceptQuality(accept, "application", "json") > acceptQuality(accept, "text", "plain")
+}
+
+// acceptQuality is the weight of the most specific range that takes the type; a range that cannot be read takes none.
+func acceptQuality(accept, kind, sub string) (quality float64) {
+	most := 0
+	for element := range strings.SplitSeq(accept, ",") {
+		name, params, err := mime.ParseMediaType(element)
+		specific := slices.Index([]string{"*/*", kind + "/*", kind + "/" + sub}, name) + 1
+		if err != nil || specific <= most {
+			continue
+		}
+		weight := 1.0
+		if text, ok := params["q"]; ok {
+			if weight, err = strconv.ParseFloat(text, 64); err != nil {
+				continue
+			}
+		}
+		most, quality = specific, weight
+	}
+	return quality
 }
 
 // publishAnswer publishes what a JSON body says.

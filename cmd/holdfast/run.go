@@ -315,6 +315,7 @@ func (c *fileConfig) instance() string {
 func (h *holdfast) proxyConfig(c *fileConfig) proxy.Config {
 	limits := c.Limits
 	return proxy.Config{
+		Grip:  proxy.Grip{Iss: c.Grip.Iss, Key: c.Grip.secret()},
 		Holds: h.holds, Origins: c.origins(), Dialects: holds.Dialects{M0: slices.Contains(c.Holds.Dialects, "m0"), Grip: slices.Contains(c.Holds.Dialects, "grip")},
 		HeaderBytes: int(limits.HeaderBytes), HeaderTimeout: time.Duration(limits.HeaderTimeout),
 		BodyBytes: int64(limits.BodyBytes), BodyTimeout: time.Duration(limits.BodyTimeout),
@@ -331,7 +332,7 @@ func (h *holdfast) holdsConfig(c *fileConfig) holds.Config {
 		Limit: c.holdLimit(), MaxAge: time.Duration(limits.MaxAge),
 		Journal:      holds.JournalLimits{Events: limits.Journal.Events, Bytes: int64(limits.Journal.Bytes), Age: time.Duration(limits.Journal.Age)},
 		MessageBytes: int(limits.MessageBytes), Left: func() { h.server.HoldLeft() },
-		Forward: func(ctx context.Context, m *holds.Inbound) (holds.Answer, error) { return h.server.Forward(ctx, m) },
+		Forward: func(ctx context.Context, r *holds.Request) (holds.Answer, error) { return h.server.Forward(ctx, r) },
 		Return:  func(conn net.Conn, early []byte) { h.server.Return(conn, early) },
 	}
 }
@@ -464,6 +465,7 @@ func (h *holdfast) routes(w *wiring) []proxy.Route {
 			route.Lane = w.lanes[*r.Lane]
 			route.Stream = w.config.Lanes[*r.Lane].Kind == "stream"
 			route.ForwardStreams = w.config.Lanes[*r.Lane].Streaming == "forward"
+			route.OverHTTP = r.OverHTTP != nil && *r.OverHTTP
 			if r.BodyBytes != nil {
 				route.BodyBytes = int64(*r.BodyBytes)
 			}

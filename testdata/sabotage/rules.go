@@ -481,7 +481,7 @@ var rules = []rule{
 	{
 		name: "backlog-out-of-order",
 		file: "proxy/relay.go", find: "fits := caughtUp && b.bytes", replace: "fits := b.bytes",
-		pkg: "proxy", run: "^TestSpool_TakesWhatItsClientDoesNot$",
+		pkg: "proxy", run: "^TestSpool_WhatComesLaterGoesBehindIt$",
 	},
 	{
 		name: "full-spool-cuts",

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"strings"
+	"time"
+)
+
+// A socket's case begins with ws-: Pushpin is told by the path that its app
+// speaks WebSocket-over-HTTP.
+
+// socketCases are handshakes and ends.
+func socketCases() []testCase {
+	opened := func(answers ...string) func(*play) {
+		return func(p *play) {
+			for _, a := range answers {
+				p.says(a)
+				s := p.socket("")
+				p.note("%s", s.gets(1))
+				s.close()
+			}
+		}
+	}
+	const grip = "Sec-WebSocket-Extensions: grip"
+	return []testCase{
+		{name: "ws-request", play: func(p *play) {
+			p.sockets(nil)
+			p.socket("a?b=c", "Origin: http://$h", "Cookie: s=1", "Authorization: Basic x", "User-Agent: me", "Sec-WebSocket-Protocol: p1, p2", "Sec-WebSocket-Extensions: permessage-deflate",
+				"Accept: text/plain", "Accept-Encoding: gzip", "Grip-Last: forged", "Meta-User: forged", "Connection-Id: forged", "Content-Type: text/plain", "X-Own: 1").gets(1)
+			r := p.seen()[0]
+			p.note("%s %s %q %v", r.method, r.target, r.body, r.names())
+			for _, name := range []string{"Origin", "Cookie", "Authorization", "Sec-WebSocket-Protocol", "Sec-WebSocket-Version", "Sec-WebSocket-Key", "Sec-WebSocket-Extensions", "Accept", "Content-Type", "Meta-User", "Grip-Last", "Upgrade", "Connection-Id"} {
+				value := r.get(name)
+				if name == "Connection-Id" {
+					value = map[bool]string{true: "one of its own", false: value}[value != "" && value != "forged"]
+				}
+				p.note("%s: %s", name, value)
+			}
+		}},
+		{name: "ws-answer-fields", play: func(p *play) {
+			p.says(woh(grip+"\nX-Own: 1\nSet-Cookie: a=b\nSec-WebSocket-Protocol: p2\nSet-Meta-User: bob\nKeep-Alive-Interval: 30\nGrip-Other: x", "OPEN\r\n"))
+			s := p.socket("", "Sec-WebSocket-Protocol: p1, p2")
+			p.note("%s; %s", s.status, s.fields())
+		}},
+		{name: "ws-rejected", play: opened(
+			answer("403 Forbidden", "Content-Type: text/plain\nX-Own: 1", "no"), answer("200 OK", "Content-Type: text/html", "a page"), answer("302 Found", "Location: /login", ""),
+			woh(grip), woh(grip, "TEXT 1\r\nx\r\n"), answer("200 OK", "Content-Type: application/websocket-events", "not events"),
+			answer("201 Made", "Content-Type: application/websocket-events", "OPEN\r\n"))},
+		{name: "ws-content-type-charset", why: "a parameter of the content type is no fault", play: opened(answer("200 OK", "Content-Type: application/websocket-events; charset=utf-8\n"+grip, "OPEN\r\n"))},
+		{name: "ws-open-later", play: func(p *play) {
+			p.says(woh(grip + "\nKeep-Alive-Interval: 20"))
+			s := p.socket("")
+			p.note("%s; %s", s.status, s)
+		}},
+		{name: "ws-open-and-close", play: opened(woh(grip, "OPEN\r\n", "CLOSE 2\r\n\x0f\xa0\r\n"))},
+		{name: "ws-open-disconnect", play: opened(woh(grip, "OPEN\r\n", "DISCONNECT\r\n"))},
+		{name: "ws-open-twice", play: opened(woh(grip, "OPEN\r\nOPEN\r\n"))},
+		{name: "ws-no-extension", play: func(p *play) {
+			p.view(func(r request) string {
+				if string(r.body) == "OPEN\r\n" {
+					return woh("", "OPEN\r\n", p.event("TEXT", "m:plain"), p.control(`{"type":"subscribe","channel":"$c"}`))
+				}
+				return woh("")
+			})
+			s := p.socket("")
+			p.items(`{"channel":"$c","formats":{"ws-message":{"content":"x"}}}`)
+			p.note("%s", s.gets(2))
+		}},
+		{name: "ws-bad-handshake", play: func(p *play) {
+			p.sockets(nil)
+			for _, fields := range []string{
+				"Upgrade: websocket\nConnection: Upgrade\nSec-WebSocket-Version: 12\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+				"Upgrade: websocket\nConnection: Upgrade\nSec-WebSocket-Version: 13",
+			} {
+				p.note("%s; asked %d", p.send("GET", "", fields, "").head(), len(p.seen()))
+			}
+		}},
+		{name: "ws-close-by-client", play: closedByClient(func(s *socket) { s.sayClose(4001, "why") }, woh("", "CLOSE 2\r\n\x0f\xa1\r\n"))},
+		{name: "ws-close-by-client-empty", play: closedByClient(func(s *socket) { s.frame(8, "") }, woh("", "CLOSE\r\n"))},
+		{name: "ws-close-by-client-other-code", play: closedByClient(func(s *socket) { s.sayClose(4001, "why") }, woh("", "CLOSE 5\r\n\x0f\xa5bye\r\n"))},
+		{name: "ws-close-by-client-unanswered", play: closedByClient(func(s *socket) { s.sayClose(1001, "") }, woh(""))},
+		{name: "ws-close-by-client-500", play: closedByClient(func(s *socket) { s.sayClose(1001, "") }, answer("500 Odd", "", "x"))},
+		{name: "ws-client-vanishes", play: closedByClient(func(s *socket) { s.close() }, woh(""))},
+		{name: "ws-close-by-app", play: closedByApp("CLOSE 5\r\n\x0f\xa0bye\r\n")},
+		{name: "ws-close-by-app-empty", play: closedByApp("CLOSE\r\n")},
+		{name: "ws-close-by-app-0", why: "0 is what libraries say where a view gives no code; it is not one that may be sent", play: closedByApp("CLOSE 2\r\n\x00\x00\r\n")},
+		{name: "ws-close-by-app-1005", why: "1005 may not be sent", play: closedByApp("CLOSE 2\r\n\x03\xed\r\n")},
+		{name: "ws-disconnect-by-app", play: closedByApp("DISCONNECT\r\n")},
+		{name: "ws-app-fails-later", play: func(p *play) {
+			p.sockets(func(request) string { return answer("500 Odd", "", "x") })
+			s := p.socket("")
+			s.say("x")
+			p.note("%s; %s", s.over(3*moment), p.bodies())
+			p.note("%s", s.frames)
+		}},
+		{name: "ws-app-other-type-later", play: func(p *play) {
+			p.sockets(func(request) string { return plain("", "") })
+			s := p.socket("")
+			s.say("x")
+			p.note("%s; %s", s.gets(1), p.bodies())
+		}},
+		{name: "ws-events-from-a-client", play: func(p *play) {
+			p.sockets(nil)
+			p.note("%s; asked %d", p.send("POST", "", "Content-Type: application/websocket-events\nConnection-Id: x", "OPEN\r\n").head(), len(p.seen()))
+			p.note("%s; asked %d", p.send("POST", "", "Content-Type: Application/WebSocket-Events; charset=utf-8\nConnection-Id: x", "OPEN\r\n").head(), len(p.seen()))
+		}},
+		{name: "ws-plain-get", play: func(p *play) {
+			p.says(plain("", "a page"))
+			p.note("%s; %s", p.get("").head(), p.seen()[0].method)
+		}},
+	}
+}
+
+// closedByClient plays a client that goes, and what the app answers to it.
+func closedByClient(goes func(*socket), then string) func(*play) {
+	return func(p *play) {
+		p.sockets(func(request) string { return then })
+		s := p.socket("")
+		goes(s)
+		p.asked(2, 2*moment)
+		s.over(3 * moment)
+		time.Sleep(moment)
+		p.note("%s; %s", s, p.bodies())
+	}
+}
+
+// closedByApp plays an app that goes on the first message.
+func closedByApp(event string) func(*play) {
+	return func(p *play) {
+		p.sockets(func(r request) string {
+			if len(p.seen()) > 2 {
+				return woh("", "CLOSE\r\n")
+			}
+			return woh("", event)
+		})
+		s := p.socket("")
+		s.say("x")
+		s.gets(1)
+		p.note("%s", s)
+		if len(s.frames) > 0 {
+			s.sayClose(4000, "")
+		}
+		s.over(2 * moment)
+		time.Sleep(moment / 2)
+		p.note("%s; %s", s, p.bodies())
+	}
+}
+
+// messageCases are messages of clients and of the app.
+func messageCases() []testCase {
+	echo := func(p *play) view {
+		return func(r request) string {
+			head, rest, _ := strings.Cut(string(r.body), "\r\n")
+			kind, _, _ := strings.Cut(head, " ")
+			return woh("", p.event(kind, "m:"+strings.TrimSuffix(rest, "\r\n")))
+		}
+	}
+	said := func(say func(*socket), frames int) func(*play) {
+		return func(p *play) {
+			p.sockets(echo(p))
+			s := p.socket("")
+			say(s)
+			p.note("%s; %s", s.gets(frames), p.bodies())
+		}
+	}
+	fromApp := func(events func(p *play) []string) func(*play) {
+		return func(p *play) {
+			p.sockets(func(request) string { return woh("", events(p)...) })
+			s := p.socket("")
+			s.say("x")
+			p.note("%s", s.gets(9))
+		}
+	}
+	return []testCase{
+		{name: "ws-echo", play: said(func(s *socket) { s.say("h\u00e9") }, 1)},
+		{name: "ws-echo-binary", play: said(func(s *socket) { s.frame(2, "\x00\xff") }, 1)},
+		{name: "ws-echo-empty", play: said(func(s *socket) { s.say("") }, 1)},
+		{name: "ws-fragments", play: said(func(s *socket) {
+			s.part([]byte{0x01, 0x82, 0, 0, 0, 0}, "ab")
+			s.part([]byte{0x80, 0x82, 0, 0, 0, 0}, "cd")
+		}, 1)},
+		{name: "ws-ping", why: "a ping is answered at once, and is not the app's affair", play: said(func(s *socket) { s.frame(9, "p") }, 1)},
+		{name: "ws-pong", why: "a pong is not the app's affair", play: said(func(s *socket) { s.frame(10, "p"); s.say("x") }, 1)},
+		{name: "ws-message-with-control-prefix", play: said(func(s *socket) { s.say(`c:{"type":"detach"}`) }, 1)},
+		{name: "ws-large", play: said(func(s *socket) { s.say(strings.Repeat("x", 20000)) }, 1)},
+		{name: "ws-batched", play: func(p *play) {
+			p.sockets(func(r request) string {
+				if len(p.seen()) == 2 {
+					time.Sleep(moment) // the others come meanwhile
+				}
+				return woh("")
+			})
+			s := p.socket("")
+			s.say("one")
+			time.Sleep(quiet)
+			s.say("two")
+			s.frame(2, "three")
+			s.say("four")
+			p.asked(3, 3*moment)
+			time.Sleep(quiet)
+			p.note("%s", p.bodies())
+		}},
+		{name: "ws-from-app", play: fromApp(func(p *play) []string {
+			return []string{p.event("TEXT", "m:text"), p.event("BINARY", "m:\x00"), p.event("TEXT", "no prefix"), p.event("BINARY", "none"), p.event("TEXT", "m:"), p.event("TEXT", "M:x")}
+		})},
+		{name: "ws-from-app-ping", play: fromApp(func(p *play) []string { return []string{p.event("PING", "pi"), "PING\r\n", p.event("PONG", "po")} })},
+		{name: "ws-from-app-unknown", play: fromApp(func(p *play) []string { return []string{"NEWS\r\n", p.event("OTHER", "x"), p.event("TEXT", "m:after")} })},
+		{name: "ws-from-app-lower-hex", play: fromApp(func(p *play) []string { return []string{"TEXT c\r\nm:0123456789\r\n"} })},
+		{name: "ws-from-app-broken", play: fromApp(func(p *play) []string { return []string{p.event("TEXT", "m:before"), "TEXT zz\r\nm:x\r\n"} })},
+		{name: "ws-from-app-short", play: fromApp(func(p *play) []string { return []string{p.event("TEXT", "m:before"), "TEXT 9\r\nm:x"} })},
+		{name: "ws-from-app-large", play: fromApp(func(p *play) []string { return []string{p.event("TEXT", "m:"+strings.Repeat("x", 40000))} })},
+		{name: "ws-prefix", play: func(p *play) {
+			p.view(func(r request) string {
+				return woh("Sec-WebSocket-Extensions: grip; message-prefix=\"out:\"", "OPEN\r\n", p.event("TEXT", "out:a"), p.event("TEXT", "m:b"), p.event("TEXT", "c"))
+			})
+			p.note("%s", p.socket("").gets(3))
+		}},
+		{name: "ws-prefix-empty", play: func(p *play) {
+			p.view(func(r request) string {
+				return woh("Sec-WebSocket-Extensions: grip; message-prefix=\"\"", "OPEN\r\n", p.event("TEXT", "a"), p.control(`{"type":"nothing"}`), p.event("TEXT", "m:b"))
+			})
+			p.note("%s", p.socket("").gets(3))
+		}},
+		{name: "ws-meta", play: func(p *play) {
+			p.view(func(r request) string {
+				p.note("%q Meta-User: %s; Meta-B: %s", r.body, r.get("Meta-User"), r.get("meta-b"))
+				switch len(p.seen()) {
+				case 1:
+					return woh("Sec-WebSocket-Extensions: grip\nSet-Meta-User: bob\nset-meta-b: 1", "OPEN\r\n")
+				case 2:
+					return woh("Set-Meta-USER: eve")
+				case 3:
+					return woh("Set-Meta-B:")
+				}
+				return woh("")
+			})
+			s := p.socket("", "Meta-User: forged")
+			for n := 2; n < 5; n++ {
+				s.say("x")
+				p.asked(n, moment)
+				time.Sleep(quiet)
+			}
+			p.note("%s", s)
+		}},
+		{name: "ws-bytes-accepted", play: func(p *play) {
+			p.view(func(r request) string {
+				p.note("%q replayed %s", r.body, r.get("Content-Bytes-Replayed"))
+				switch len(p.seen()) {
+				case 1:
+					return woh("Sec-WebSocket-Extensions: grip", "OPEN\r\n")
+				case 2:
+					return woh("Content-Bytes-Accepted: 2")
+				}
+				return woh("")
+			})
+			s := p.socket("")
+			s.say("four")
+			p.asked(2, moment)
+			time.Sleep(quiet)
+			s.say("x")
+			p.asked(3, moment)
+			p.note("%s", s.gets(1))
+		}},
+		{name: "ws-keep-alive-interval", play: func(p *play) {
+			p.view(func(r request) string {
+				if len(p.seen()) == 1 {
+					return woh("Sec-WebSocket-Extensions: grip\nKeep-Alive-Interval: 1", "OPEN\r\n")
+				}
+				return woh("")
+			})
+			begun := time.Now()
+			p.socket("")
+			ok := p.asked(2, 25*time.Second)
+			p.note("%v after about %.0f s: %s", ok, time.Since(begun).Seconds(), p.bodies())
+		}},
+	}
+}
