@@ -63,11 +63,9 @@ type control struct {
 
 // The bounds of a control message. Beyond each it is refused.
 const (
-	maxMetaName       = 256
-	maxMetaValue      = 4096
-	maxFilterName     = 256
-	maxControlTimeout = 24 * time.Hour // as of M0-Timeout: a slip is not to be for ever
-	maxControlWord    = 40             // of a type as it is shown
+	maxMetaName    = 256
+	maxMetaValue   = 4096
+	maxControlWord = 40 // of a type as it is shown
 )
 
 // Where a control message says no timeout, or 0.
@@ -208,8 +206,8 @@ func (m jsonMembers) filters() (filters []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(name) > maxFilterName {
-			return nil, inputError(field, "%s has %d bytes; a filter's name has %d at most", field, len(name), maxFilterName)
+		if len(name) > maxFilter {
+			return nil, inputError(field, "%s has %d bytes; a filter's name has %d at most", field, len(name), maxFilter)
 		}
 		filters = append(filters, name)
 	}
@@ -252,6 +250,9 @@ func (m jsonMembers) sending(c *control, initial time.Duration) error {
 	if c.content, err = m.content(c.opcode); err != nil {
 		return err
 	}
+	if c.kind == controlKeepAlive && len(c.content) > maxKeepAlive {
+		return inputError("content", "content has %d bytes; a keep-alive has %d at most, because it is kept as long as the socket", len(c.content), maxKeepAlive)
+	}
 	seconds, err := m.seconds("timeout")
 	if seconds == 0 {
 		seconds = initial
@@ -261,18 +262,18 @@ func (m jsonMembers) sending(c *control, initial time.Duration) error {
 }
 
 // seconds is a member that has to be a number of seconds, of which what is
-// behind the point does not count (55.0 is how Python writes a float); 0 where
-// it is not there.
+// behind the point does not count (55.0 is how Python writes a float), and no
+// more than gripTimeoutMost; 0 where it is not there.
 func (m jsonMembers) seconds(key string) (time.Duration, error) {
 	raw, ok := m[key]
 	if !ok {
 		return 0, nil
 	}
 	n, err := strconv.ParseFloat(string(raw), 64)
-	if err != nil || n < 0 || n > maxControlTimeout.Seconds() {
-		return 0, inputError(key, "%s is %.40q; send seconds, a number from 0 to %.0f", key, raw, maxControlTimeout.Seconds())
+	if err != nil || n < 0 {
+		return 0, inputError(key, "%s is %.40q; send seconds, a number that is not negative", key, raw)
 	}
-	return time.Duration(n) * time.Second, nil
+	return time.Duration(min(n, gripTimeoutMost.Seconds())) * time.Second, nil
 }
 
 // content reads content-bin or content, for a message that is such a one: a

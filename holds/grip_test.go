@@ -537,6 +537,7 @@ func TestDecodeBody_RefusesWithTheKeyAndTheWayOut(t *testing.T) {
 		{`{"response":{"headers":["X"]}}`, []string{"response.headers", "pair"}},
 		{`{"response":{"headers":[["X",["y"]]]}}`, []string{"response.headers", "text"}},
 		{`{"response":{"headers":{"X":"` + strings.Repeat("x", 64<<10) + `"}}}`, []string{"response.headers", "65536"}},
+		{`{"response":{"headers":{"TE":"` + strings.Repeat("x", 64<<10) + `"}}}`, []string{"response.headers", "65536"}},
 		{`{"response":{"body":{"a":1}}}`, []string{"response.body", "text"}},
 		{`{"response":{"body":"\ud800"}}`, []string{"response.body", "surrogate"}},
 		{`{"response":{"body-bin":"x"}}`, []string{"response.body-bin", "base64"}},

@@ -89,15 +89,18 @@ var (
 func ParseInstruction(status int, fields []http1.Field, dialects Dialects) (Instruction, error) {
 	var m0, grip bool
 	for _, f := range fields {
-		m0 = m0 || dialects.M0 && status == http.StatusOK && http1.EqualFold(f.Name, "m0-hold")
+		m0 = m0 || dialects.M0 && http1.EqualFold(f.Name, "m0-hold")
 		grip = grip || dialects.Grip && http1.EqualFold(f.Name, "grip-hold")
 	}
 	switch {
+	case m0 && status != http.StatusOK:
+		return Instruction{}, nil
 	case m0 && grip:
 		return Instruction{}, ErrMixed
-	case !m0 && dialects.Grip && isGrip(fields):
+	case m0:
+	case dialects.Grip && isGrip(fields):
 		return readGrip(parseGrip(status, fields))
-	case !m0:
+	default:
 		return Instruction{}, nil
 	}
 	in := parseM0(fields)

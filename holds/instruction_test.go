@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -154,11 +155,31 @@ func TestParseInstruction_RefusesWhatCannotBeFollowed(t *testing.T) {
 	}
 }
 
-// The GRIP dialect's instructions are not read in this version.
-func TestParseInstruction_GripAloneIsNone(t *testing.T) {
-	fields := fieldsOf(t, "Grip-Hold: stream", "Grip-Channel: a", "M0-Channel: b")
-	if got, err := ParseInstruction(200, fields, bothDialects); err != nil || !reflect.DeepEqual(got, Instruction{}) {
-		t.Errorf("it is %+v, %v", got, err)
+func TestParseInstruction_ReadsGripWhereItIsOnAndNoHoldOfM0IsThere(t *testing.T) {
+	lines := []string{"Grip-Hold: stream", "Grip-Channel: a; prev-id=5, b", "M0-Channel: c"}
+	for _, c := range []struct {
+		status   int
+		dialects Dialects
+		more     string
+		want     Mode
+		err      error
+	}{
+		{200, bothDialects, "X: y", ModeStream, nil},
+		{404, bothDialects, "X: y", ModeStream, nil},
+		{200, Dialects{Grip: true}, "M0-Hold: stream", ModeStream, nil},
+		{200, Dialects{M0: true}, "X: y", ModeNone, nil},
+		{200, Dialects{}, "X: y", ModeNone, nil},
+		{500, bothDialects, "M0-Hold: stream", ModeNone, nil},
+		{200, bothDialects, "M0-Hold: stream", ModeNone, ErrMixed},
+		{200, bothDialects, "Grip-Timeout: soon", ModeNone, errGrip},
+	} {
+		got, err := ParseInstruction(c.status, fieldsOf(t, append(lines, c.more)...), c.dialects)
+		if !errors.Is(err, c.err) || got.Mode != c.want || (got.Grip != nil) != (c.want != ModeNone) {
+			t.Errorf("%d %+v with %s: %+v, %v", c.status, c.dialects, c.more, got, err)
+		}
+		if got.Grip != nil && (!slices.Equal(got.Channels, []string{"a", "b"}) || !got.Whole()) {
+			t.Errorf("channels %v, read whole: %v", got.Channels, got.Whole())
+		}
 	}
 }
 

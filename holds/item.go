@@ -68,7 +68,7 @@ type SocketForm struct {
 
 // The bounds of what goes into a head and is said in JSON.
 const (
-	maxHeadFields = 64 << 10 // names and values together
+	maxHeadFields = 64 << 10 // names and values together, as they stand in the JSON
 	maxReason     = 255      // of a status
 	codeMost      = 99999    // more than any code
 )
@@ -166,8 +166,9 @@ func decodeFilters(field string, raw json.RawMessage) ([]string, error) {
 	return names, nil
 }
 
-// decodeMeta decodes an object of texts. A number is taken as its text; of a
-// name that is there twice the last counts.
+// decodeMeta decodes an object of texts, at most maxMeta as it stands in the
+// JSON. A number is taken as its text; of a name that is there twice the last
+// counts.
 func decodeMeta(field string, raw json.RawMessage) (map[string]string, error) {
 	if raw == nil {
 		return nil, nil
@@ -177,6 +178,9 @@ func decodeMeta(field string, raw json.RawMessage) (map[string]string, error) {
 	}
 	meta, size := map[string]string{}, 0
 	for rawName, rawValue := range members(raw) {
+		if size += len(rawName) + len(rawValue); size > maxMeta {
+			return nil, inputError(field, "%s has more than %d bytes of names and values; send less", field, maxMeta)
+		}
 		name, err := decodeString(field, rawName)
 		if err != nil {
 			return nil, err
@@ -192,9 +196,6 @@ func decodeMeta(field string, raw json.RawMessage) (map[string]string, error) {
 			if value, err = decodeString(field, rawValue); err != nil {
 				return nil, err
 			}
-		}
-		if size += len(name) + len(value); size > maxMeta {
-			return nil, inputError(field, "%s has more than %d bytes of names and values; send less", field, maxMeta)
 		}
 		meta[name] = value
 	}
@@ -215,7 +216,7 @@ func decodeContent(at, key string, v map[string]json.RawMessage) ([]byte, error)
 	text, err := decodeString(field, raw)
 	content := []byte(text)
 	if err == nil && binary {
-		// Line breaks are taken, because Ruby's library writes them.
+		// Line breaks are taken: the encoders of some languages write them.
 		if content, err = base64.StdEncoding.Strict().DecodeString(text); err != nil {
 			err = inputError(field, "%s is not in base64's standard alphabet with padding (RFC 4648 section 4)", field)
 		}
@@ -251,15 +252,14 @@ func decodeFields(field string, raw json.RawMessage) (fields [][2]string, err er
 	}
 	size := 0
 	take := func(rawName, rawValue json.RawMessage) error {
+		if size += len(rawName) + len(rawValue); size > maxHeadFields {
+			return inputError(field, "%s has more than %d bytes of names and values; send less", field, maxHeadFields)
+		}
 		f, err := decodeField(field, rawName, rawValue)
-		if err != nil || f[0] == "" {
-			return err
+		if err == nil && f[0] != "" {
+			fields = append(fields, f)
 		}
-		if size += len(f[0]) + len(f[1]); size > maxHeadFields {
-			return inputError(field, "%s has more than %d bytes; send less", field, maxHeadFields)
-		}
-		fields = append(fields, f)
-		return nil
+		return err
 	}
 	switch raw[0] {
 	case '{':

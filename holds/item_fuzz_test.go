@@ -37,7 +37,7 @@ func FuzzDecodeItems(f *testing.F) {
 		if is != there {
 			t.Fatalf("%q: IsItems %v", body, is)
 		}
-		if json.Valid(body) {
+		if json.Valid(body) && utf8.Valid(body) {
 			checkWalk(t, body)
 		}
 		if err != nil {

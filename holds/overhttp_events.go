@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"holdfast/internal/http1"
 )
@@ -203,68 +202,23 @@ const messagePrefix = "m:"
 // gripExtension reads the Sec-WebSocket-Extensions of an app's answer: whether
 // the extension grip is on, and with which prefix (its parameter
 // message-prefix; it may be empty, and quoted). Of several grip the first
-// counts, and of its parameters the first of the name; a quoted value without
-// an end is read up to the end.
+// counts, and of its parameters the first of that name. Parameters that cannot
+// be read are none: the app wants the extension, and does not say a prefix.
 func gripExtension(fields []http1.Field) (on bool, prefix string) {
 	for _, f := range fields {
 		if !http1.EqualFold(f.Name, "sec-websocket-extensions") {
 			continue
 		}
-		for list := f.Value; len(list) > 0; {
-			var extension []byte
-			extension, list = cutOutsideQuotes(list, ',')
-			name, parameters := cutOutsideQuotes(extension, ';')
-			if http1.EqualFold(http1.TrimSpace(name), "grip") {
-				return true, prefixOf(parameters)
+		for extension := range gripList(f.Value) {
+			name, parameters, _ := parseGripValue(extension)
+			if !http1.EqualFold(name, "grip") {
+				continue
 			}
+			if prefix, ok := parameters.get("message-prefix"); ok {
+				return true, prefix
+			}
+			return true, messagePrefix
 		}
 	}
 	return false, ""
-}
-
-// prefixOf finds message-prefix among the parameters of an extension.
-func prefixOf(parameters []byte) string {
-	for len(parameters) > 0 {
-		var parameter []byte
-		parameter, parameters = cutOutsideQuotes(parameters, ';')
-		name, value, _ := bytes.Cut(parameter, []byte("="))
-		if http1.EqualFold(http1.TrimSpace(name), "message-prefix") {
-			return unquoted(http1.TrimSpace(value))
-		}
-	}
-	return messagePrefix
-}
-
-// cutOutsideQuotes cuts b at the first sep that is in no quoted string
-// (RFC 9110 §5.6.4).
-func cutOutsideQuotes(b []byte, sep byte) (before, after []byte) {
-	quoted := false
-	for i := 0; i < len(b); i++ {
-		switch {
-		case b[i] == '"':
-			quoted = !quoted
-		case b[i] == '\\' && quoted:
-			i++
-		case b[i] == sep && !quoted:
-			return b[:i], b[i+1:]
-		}
-	}
-	return b, nil
-}
-
-// unquoted is what a parameter's value means: a quoted string without its
-// quotes and escapes, any other as it stands.
-func unquoted(value []byte) string {
-	inner, quoted := bytes.CutPrefix(value, []byte(`"`))
-	if !quoted {
-		return string(value)
-	}
-	var b strings.Builder
-	for i := 0; i < len(inner) && inner[i] != '"'; i++ {
-		if inner[i] == '\\' && i+1 < len(inner) {
-			i++
-		}
-		b.WriteByte(inner[i])
-	}
-	return b.String()
 }

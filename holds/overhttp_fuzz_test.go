@@ -73,8 +73,8 @@ func FuzzControl(f *testing.F) {
 		case joins != (c.channel != "") || joins && CheckChannel(c.channel) != nil:
 		case len(c.filters) > maxFilters || c.filters != nil && c.kind != controlSubscribe:
 		case (c.kind == controlSetMeta) != (c.name != "") || len(c.name) > maxMetaName || c.value != nil && len(*c.value) > maxMetaValue:
-		case sends != (c.opcode != 0) || sends != (c.timeout > 0) || c.timeout > maxControlTimeout || c.content != nil && !sends:
-		case len(c.content) > MaxData || c.opcode.isControl() && len(c.content) > maxControl || c.opcode == opText && !utf8.Valid(c.content):
+		case sends != (c.opcode != 0) || sends != (c.timeout > 0) || c.timeout > gripTimeoutMost || c.content != nil && !sends:
+		case len(c.content) > MaxData || c.kind == controlKeepAlive && len(c.content) > maxKeepAlive || c.opcode.isControl() && len(c.content) > maxControl || c.opcode == opText && !utf8.Valid(c.content):
 		case c.word != "" && c.kind != controlUnknown || len(c.word) > maxControlWord || !utf8.ValidString(c.word):
 		default:
 			return

@@ -235,6 +235,8 @@ func (c *clientConn) handle() (keep bool, err error) {
 	case rt == nil:
 		keep, err = c.refuse(&fault{reason: reasonMethodNotAllowed, allow: strings.Join(allowed, ", "),
 			text: "the path has routes, but none for this method"})
+	case rt.Lane != nil && c.site.signer != nil && c.req.hasSocketEvents():
+		keep, err = c.refuse(forbiddenEvents())
 	case rt.Lane != nil:
 		keep, err = c.forward(rt)
 	case rt.Grant != nil:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"slices"
 	"time"
 )
@@ -23,13 +24,13 @@ func each(answers ...string) func(*play) {
 }
 
 // held plays a stream hold that is opened by fields and a body, and does more
-// with it. What else is asked under the case's path, a next link, has the same
-// fields and no body.
+// with it. What else is asked under the case's path, a next link, changes
+// nothing.
 func held(fields, body string, more func(*play, *client)) func(*play) {
 	return func(p *play) {
 		p.view(func(r request) string {
 			if r.target != p.text("$p") {
-				return plain(fields, "")
+				return p.nothingNew(fields, r)
 			}
 			return plain(fields, body)
 		})
@@ -37,6 +38,20 @@ func held(fields, body string, more func(*play, *client)) func(*play) {
 		more(p, c)
 		p.note("%s", c.settled())
 	}
+}
+
+var lastID = regexp.MustCompile(`([^| ]+); last-id=([^ |]+)`)
+
+// nothingNew answers a next link with the fields that the hold began with, at
+// the positions where it is, and no body. Pushpin asks a second after a channel
+// is new to it, also where nothing is missing.
+func (p *play) nothingNew(fields string, r request) string {
+	fields = p.text(fields)
+	for _, last := range lastID.FindAllStringSubmatch(r.get("Grip-Last"), -1) {
+		at := regexp.MustCompile(regexp.QuoteMeta(last[1]) + `; prev-id=[^,;\s]+`)
+		fields = at.ReplaceAllLiteralString(fields, last[1]+"; prev-id="+last[2])
+	}
+	return plain(fields, "")
 }
 
 const moment = time.Second

@@ -68,20 +68,31 @@ func filterCases() []testCase {
 	}
 }
 
-// linked plays a hold with a next link, which the app answers as next says; n
-// is how often it was asked, from 1. Each request for it is noted.
+// linked opens a hold, or a first page, with a next link.
 func (p *play) linked(fields string, next func(n int) string) *client {
+	c := p.linkedLater(fields, next)
+	p.link.Store(true)
+	return c.head()
+}
+
+// linkedLater opens a hold with a next link. Once p.link is true the app
+// answers it as next says; n is how often it was asked from then on, and each
+// request for it is noted. Before that there is nothing new.
+func (p *play) linkedLater(fields string, next func(n int) string) *client {
 	n := 0
 	p.view(func(r request) string {
 		at := strings.TrimPrefix(r.target, p.text("$p"))
-		if at == "" {
+		switch {
+		case at == "":
 			return plain(fields, "head\n")
+		case !p.link.Load():
+			return p.nothingNew(fields, r)
 		}
 		n++
 		p.note("%s %s; Grip-Last: %s; Cookie: %s", r.method, at, r.get("Grip-Last"), r.get("Cookie"))
 		return next(n)
 	})
-	return p.get("", "Cookie: a=b").head()
+	return p.get("", "Cookie: a=b")
 }
 
 // linkCases are next links: what is missing, pages and failures.
@@ -90,9 +101,9 @@ func linkCases() []testCase {
 	const again = "Grip-Hold: stream\nGrip-Channel: $c; prev-id=9\nGrip-Link: <later>; rel=next; timeout=3600"
 	gap := func(next func(n int) string, items ...string) func(*play) {
 		return func(p *play) {
-			c := p.linked(first, next)
-			time.Sleep(2 * moment) // Pushpin asks once more when a channel is new to it
-			p.note("before: %s", c)
+			c := p.linkedLater(first, next).head()
+			time.Sleep(2 * moment)
+			p.link.Store(true)
 			for _, item := range items {
 				p.items(item)
 				time.Sleep(moment)
@@ -100,26 +111,30 @@ func linkCases() []testCase {
 			p.note("%s", c.settled())
 		}
 	}
-	const onDemand = "Pushpin asks once more a second after a channel is new to it; Holdfast asks where something is missing"
+	more := func(n int) string { return plain(again, fmt.Sprintf("more %d\n", n)) }
 	item := func(id, prev, content string) string {
 		return fmt.Sprintf(`{"channel":"$c","id":"%s","prev-id":"%s","formats":{"http-stream":{"content":%s}}}`, id, prev, quoted(content))
 	}
 	return []testCase{
-		{name: "link-follows", why: onDemand, play: gap(func(int) string { return plain(first, "") }, item("6", "5", "six\n"), item("7", "6", "seven\n"))},
-		{name: "link-gap", why: onDemand, play: gap(func(n int) string { return plain(again, fmt.Sprintf("more %d\n", n)) }, item("9", "8", "nine\n"), item("10", "9", "ten\n"))},
-		{name: "link-item-without-prev-id", why: onDemand, play: gap(func(n int) string { return plain(again, fmt.Sprintf("more %d\n", n)) }, `{"channel":"$c","id":"9","formats":{"http-stream":{"content":"nine\n"}}}`, `{"channel":"$c","formats":{"http-stream":{"content":"none\n"}}}`)},
-		{name: "link-hint", why: onDemand, play: gap(func(n int) string { return plain(again, fmt.Sprintf("more %d\n", n)) }, `{"channel":"$c","formats":{"http-stream":{"action":"hint"}}}`)},
-		{name: "link-recover", why: onDemand, play: func(p *play) {
-			c := p.linked(first, func(n int) string { return plain(again, fmt.Sprintf("more %d\n", n)) })
+		{name: "link-follows", play: gap(func(int) string { return plain(first, "") }, item("6", "5", "six\n"), item("7", "6", "seven\n"))},
+		{name: "link-gap", play: gap(more, item("9", "8", "nine\n"), item("10", "9", "ten\n"))},
+		{name: "link-item-without-prev-id", play: gap(more, `{"channel":"$c","id":"9","formats":{"http-stream":{"content":"nine\n"}}}`, `{"channel":"$c","formats":{"http-stream":{"content":"none\n"}}}`)},
+		{name: "link-hint", play: gap(more, `{"channel":"$c","formats":{"http-stream":{"action":"hint"}}}`)},
+		{name: "link-recover", play: func(p *play) {
+			c := p.linkedLater(first, more).head()
 			time.Sleep(2 * moment)
+			p.link.Store(true)
 			p.note("/recover: %s", p.call("POST", "/recover", "", ""))
 			time.Sleep(moment)
 			p.note("%s", c)
 		}},
 		{name: "link-timeout", play: func(p *play) {
-			c := p.linked("Grip-Hold: stream\nGrip-Channel: $c\nGrip-Link: <next>; rel=next; timeout=3", func(n int) string {
+			c := p.linkedLater("Grip-Hold: stream\nGrip-Channel: $c\nGrip-Link: <next>; rel=next; timeout=3", func(n int) string {
 				return plain("Grip-Hold: stream\nGrip-Channel: $c\nGrip-Link: <next>; rel=next; timeout=3600", "quiet for 3 s\n")
 			})
+			c.head()
+			time.Sleep(2 * moment)
+			p.link.Store(true)
 			c.has("quiet", 6*time.Second)
 			p.note("%s", c)
 		}},
@@ -127,7 +142,7 @@ func linkCases() []testCase {
 			p.says(plain("Grip-Hold: stream\nGrip-Channel: $c", "head\n"))
 			p.get("").head()
 			p.items(item("9", "8", "nine\n"))
-			c := p.linked(first, func(n int) string { return plain(again, fmt.Sprintf("more %d\n", n)) })
+			c := p.linked(first, more)
 			c.has("more", 3*time.Second)
 			p.note("%s", c.settled())
 		}},

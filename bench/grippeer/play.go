@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,6 +29,7 @@ type testCase struct {
 type play struct {
 	*site
 	name string
+	link atomic.Bool // next links are answered as the case says
 
 	mu       sync.Mutex
 	requests []request

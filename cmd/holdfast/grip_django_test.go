@@ -240,7 +240,7 @@ func TestGripDjango_AKickEndsTheStreamsOfItsUserThatHaveTheChannel(t *testing.T)
 		s := startEventstream(t, server)
 		const alice, bob = "Cookie: user=alice\r\n", "Cookie: user=bob\r\n"
 		elsewhere, other := s.openEvents(eventsPath("sports"), "", alice), s.openEvents(eventsPath("news"), "", bob)
-		for turn := 1; turn <= 2; turn++ { // twice within a minute
+		for turn := 1; turn <= 2; turn++ { // twice within a minute: both have the same ids
 			one, two := s.openEvents(eventsPath("news"), "", alice), s.openEvents(eventsPath("weather", "news"), "", alice)
 			s.post("/kick?user=alice&channel=news", "", &struct{}{})
 			one.wantKicked()
