@@ -61,12 +61,14 @@ type control struct {
 	interval bool // keep-alive: each timeout, also where something was sent since
 }
 
-// The bounds of a control message. Beyond each it is refused.
+// The bounds of a set-meta, in bytes. Beyond each it is refused.
 const (
-	maxMetaName    = 256
-	maxMetaValue   = 4096
-	maxControlWord = 40 // of a type as it is shown
+	maxMetaName  = 256
+	maxMetaValue = 4096
 )
+
+// maxControlWord is how much of an unknown type is shown.
+const maxControlWord = 40
 
 // Where a control message says no timeout, or 0.
 const (

@@ -142,6 +142,7 @@ type Holds struct {
 func New(cfg Config, log *zap.Logger) (*Holds, error) {
 	h := &Holds{home: home{log: log, loops: runtime.GOMAXPROCS(0), run: strconv.FormatUint(rand.Uint64N(1<<40), 36)}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.links.spread = linkSpread
 	h.Configure(cfg)
 	h.hub = newHub(h.limits.Load().Journal, rand.Int64N(idStep), time.Now)
 	for i := range h.loops {

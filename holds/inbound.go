@@ -150,8 +150,9 @@ func (l *loop) forward(h *hold, request *Request) {
 func (l *loop) answered(h *hold, a Answer, err error) {
 	s := h.socket
 	s.delivering = false
-	n, messages := s.underWay, 0
+	n, messages, closing := s.underWay, 0, false
 	for i := range n {
+		closing = closing || s.inbound[i].opcode == opClose
 		if op := s.inbound[i].opcode; op == opText || op == opBinary {
 			messages++
 		}
@@ -175,6 +176,9 @@ func (l *loop) answered(h *hold, a Answer, err error) {
 		result = inboundFailed
 	}
 	l.counts.inbound[result].Add(uint64(messages))
+	if closing {
+		l.closeAnswered(h)
+	}
 	if result == inboundFailed && s.over != nil { // the app and its client may not be of one mind any more
 		l.end(h, EndError)
 	}

@@ -18,12 +18,12 @@ import (
 // it, by the link that the instruction gave. The answer's body goes to the
 // client, and its instruction takes the place of the one before.
 
-// The time before the app is asked: long enough for items that overtook each
-// other, and not the same for all who miss the same.
+// The time before a hold looks again: long enough for items that overtook each
+// other. All who miss the same look at the same time, and ask together.
 const (
-	missLeast   = 100 * time.Millisecond
-	missSpan    = 500 * time.Millisecond
-	missBackoff = time.Second // doubled with each link that led to nothing
+	missPause   = 200 * time.Millisecond
+	missSpan    = 500 * time.Millisecond // of long polls, whose clients all ask the app
+	missBackoff = time.Second            // doubled with each link that led to nothing
 	missMost    = time.Minute
 )
 
@@ -36,12 +36,12 @@ func (l *loop) miss(h *hold, forced bool) {
 	case h.state >= leaving:
 	case h.poll != nil:
 		h.state = recovering
-		l.setAlarm(h, l.hub.now().Add(missLeast+rand.N(missSpan)))
+		l.setAlarm(h, l.hub.now().Add(missPause+rand.N(missSpan)))
 	case g.next == nil:
 		l.home.log.Warn("a hold misses an item and its instruction has no next link, it is ended so that its client asks the app", zap.String("hold", l.connection(h)))
 		l.end(h, EndExpired)
 	default:
-		wait := missLeast + rand.N(missSpan)
+		wait := missPause
 		if g.tries > 0 {
 			wait += min(missBackoff<<min(g.tries-1, 10), missMost)
 		}
@@ -85,7 +85,6 @@ func (l *loop) goOn(h *hold, missing bool) {
 // the one before.
 func (l *loop) turnPage(h *hold) {
 	if g := h.grip(); g.turn {
-		g.turn = false
 		l.followLink(h)
 	}
 }
@@ -101,8 +100,10 @@ func (l *loop) followLink(h *hold) {
 	}
 	h.state, g.asking, g.forced = recovering, true, false
 	g.tries++
+	hurried := g.turn // its client waits for the page
+	g.turn = false
 	request := &Request{Method: "GET", Target: u.RequestURI(), Fields: g.lastFields(), Connection: l.connection(h)}
-	l.home.links.ask(l.home, request, func(a Answer, err error) {
+	l.home.links.ask(l.home, request, hurried, func(a Answer, err error) {
 		l.hub.call(l, func() { l.followed(h, u, a, err) })
 	})
 }
@@ -233,6 +234,8 @@ func readPage(a Answer, err error) (page, error) {
 // links are the links that are being followed: the same one once for all who
 // ask for it, and few at a time.
 type links struct {
+	spread time.Duration // fixed: in which different links are asked for, so that they do not come at once
+
 	mu      sync.Mutex
 	asked   map[string]*linkAsk
 	waiting []*linkAsk
@@ -241,6 +244,7 @@ type links struct {
 
 const (
 	linksAtOnce = 4
+	linkSpread  = 500 * time.Millisecond
 	linkTries   = 5
 	linkBackoff = time.Second // doubled with each
 )
@@ -252,8 +256,9 @@ type linkAsk struct {
 	tries   int
 }
 
-// ask has the app asked for a link, and tell called with its answer.
-func (k *links) ask(home *home, request *Request, tell func(Answer, error)) {
+// ask has the app asked for a link, and tell called with its answer. A hurried
+// one is not spread.
+func (k *links) ask(home *home, request *Request, hurried bool, tell func(Answer, error)) {
 	key := request.Target + "\r\n" + string(request.Fields)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -266,7 +271,11 @@ func (k *links) ask(home *home, request *Request, tell func(Answer, error)) {
 	}
 	ask := &linkAsk{key: key, request: request, tell: []func(Answer, error){tell}}
 	k.asked[key] = ask
-	k.begin(home, ask)
+	if hurried || k.spread == 0 {
+		k.begin(home, ask)
+	} else {
+		time.AfterFunc(rand.N(k.spread), func() { k.later(home, ask) })
+	}
 }
 
 // begin has a link followed as soon as few enough are. k.mu is held.
@@ -287,7 +296,7 @@ func (k *links) follow(home *home, ask *linkAsk) {
 		again := (err != nil || a.Status >= 500) && ask.tries <= linkTries && home.ctx.Err() == nil
 		k.mu.Lock()
 		if again {
-			time.AfterFunc(linkBackoff<<(ask.tries-1)+rand.N(linkBackoff), func() { k.retry(home, ask) })
+			time.AfterFunc(linkBackoff<<(ask.tries-1)+rand.N(linkBackoff), func() { k.later(home, ask) })
 		} else {
 			delete(k.asked, ask.key)
 			for _, tell := range ask.tell { // it hands on to a loop and waits for nobody
@@ -304,7 +313,7 @@ func (k *links) follow(home *home, ask *linkAsk) {
 	}
 }
 
-func (k *links) retry(home *home, ask *linkAsk) {
+func (k *links) later(home *home, ask *linkAsk) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.begin(home, ask)

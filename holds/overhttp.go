@@ -26,7 +26,7 @@ type overHTTP struct {
 	detached bool          // the app wants nothing of the client any more
 	closed   bool          // the client has sent its close frame, with code
 	code     uint16
-	told     bool // the last event is on its way to the app, or not wanted
+	told     bool // the last event is on its way to the app, or not wanted any more
 }
 
 // OverHTTP is what a handshake in WebSocket-over-HTTP has led to.
@@ -146,6 +146,38 @@ func (s *socket) heard(code uint16) {
 	}
 }
 
+// askForClose tells the app of its client's close frame, which is answered when
+// the app has answered; false: there is no app to ask.
+func (l *loop) askForClose(h *hold, code uint16) bool {
+	o := h.socket.over
+	if o == nil || o.detached || o.told {
+		return o != nil && o.told
+	}
+	h.socket.heard(code)
+	o.told = true
+	l.takeMessage(h, o.closing())
+	return true
+}
+
+// closing is the client's close frame as a message for the app. A reason would
+// cost the app's libraries the code.
+func (o *overHTTP) closing() message {
+	m := message{opcode: opClose}
+	if o.code != 0 {
+		m.payload = closePayload(o.code, "")
+	}
+	return m
+}
+
+// closeAnswered answers a client's close frame, as the app has it: with its
+// close event or, where it has none, with the client's own code.
+func (l *loop) closeAnswered(h *hold) {
+	if h.state < leaving {
+		h.socket.echo = appendFrame(nil, opClose, closePayload(h.socket.over.code, ""))
+		l.end(h, EndClient)
+	}
+}
+
 // lastEvent tells the app of a socket's end: of its client's close frame, or
 // that the client has gone.
 func (l *loop) lastEvent(h *hold) {
@@ -156,10 +188,7 @@ func (l *loop) lastEvent(h *hold) {
 	o.told = true
 	m := message{opcode: opGone}
 	if o.closed {
-		m.opcode = opClose
-		if o.code != 0 { // a reason would cost the app's libraries the code
-			m.payload = closePayload(o.code, "")
-		}
+		m = o.closing()
 	}
 	l.takeMessage(h, m)
 }
@@ -215,7 +244,12 @@ func (l *loop) obeyEvent(h *hold, e socketEvent, position int64) bool {
 		l.sendBounded(h, appendFrame(nil, opPong, e.content[:min(len(e.content), maxControl)]))
 	case eventClose:
 		code, reason := closeContent(e.content)
-		l.endSocket(h, EndPublished, uint16(code), reason)
+		if h.socket.over.closed { // the client's is answered
+			h.socket.echo = appendFrame(nil, opClose, closePayload(uint16(code), reason))
+			l.end(h, EndClient)
+		} else {
+			l.endSocket(h, EndPublished, uint16(code), reason)
+		}
 	case eventDisconnect:
 		l.end(h, EndError)
 	case eventOpen:

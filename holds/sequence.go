@@ -58,7 +58,9 @@ func (i *Item) closes() bool {
 	return i.Stream != nil && i.Stream.Action == ActionClose || i.Socket != nil && i.Socket.Action == ActionClose
 }
 
-// repeated reports whether an item of that id was published since.
+// repeated reports whether an item of that id was published since, and behind
+// the last one that ended holds: what it ended had the ones before it, and
+// whoever came after that has not.
 func (s *sequence) repeated(r *room, i *Item, since time.Duration) bool {
 	if i.ID == nil {
 		return false
@@ -70,8 +72,11 @@ func (s *sequence) repeated(r *room, i *Item, since time.Duration) bool {
 		}
 	}
 	for n := len(r.ring) - 1; n >= max(0, len(r.ring)-repeatedLook) && r.ring[n].at >= int64(since); n-- {
-		if same(r.ring[n]) {
+		switch e := r.ring[n]; {
+		case same(e):
 			return true
+		case e.item != nil && e.item.closes():
+			return false
 		}
 	}
 	return false

@@ -138,7 +138,7 @@ func (l *loop) receive(h *hold, in []byte) {
 		case m.opcode == opPing:
 			l.sendBounded(h, appendFrame(nil, opPong, m.payload))
 		case m.opcode == opText || m.opcode == opBinary:
-			if s.over != nil && s.over.detached {
+			if s.over != nil && (s.over.detached || s.over.closed) {
 				continue
 			}
 			if s.mute {
@@ -178,8 +178,10 @@ func (l *loop) closeHeard(h *hold, code uint16) {
 		}
 		return
 	}
+	if l.askForClose(h, code) {
+		return // the app has a word in how it ends
+	}
 	h.socket.echo = appendFrame(nil, opClose, closePayload(code, ""))
-	h.socket.heard(code)
 	l.end(h, EndClient)
 }
 

@@ -69,7 +69,7 @@ func (c *clientConn) handshakeFields() (lines []byte) {
 			continue
 		}
 		switch {
-		case http1.EqualFold(f.Name, "content-type"), http1.EqualFold(f.Name, "connection-id"), http1.EqualFold(f.Name, "sec-websocket-extensions"):
+		case http1.EqualFold(f.Name, "content-type"), http1.EqualFold(f.Name, "connection-id"), http1.EqualFold(f.Name, "content-bytes-replayed"), http1.EqualFold(f.Name, "sec-websocket-extensions"):
 			continue
 		}
 		lines = appendField(lines, f.Field)

@@ -99,14 +99,14 @@ func controlCases() []testCase {
 		{name: "ws-keep-alive", play: func(p *play) {
 			p.sockets(nil, p.control(`{"type":"keep-alive","message-type":"text","content":"ka","timeout":2}`))
 			s := p.socket("")
-			s.until(4*time.Second, func() bool { return len(s.frames) > 0 })
+			s.until(4*time.Second, func() bool { return len(s.messages) > 0 })
 			p.note("%s", s)
 		}},
 		{name: "ws-send-delayed", play: func(p *play) {
 			p.sockets(nil, p.control(`{"type":"send-delayed","message-type":"text","content":"late","timeout":2}`))
 			s := p.socket("")
 			p.note("%s", s)
-			s.until(4*time.Second, func() bool { return len(s.frames) > 0 })
+			s.until(4*time.Second, func() bool { return len(s.messages) > 0 })
 			p.note("%s", s)
 		}},
 		{name: "ws-flush-delayed", play: func(p *play) {
@@ -160,7 +160,8 @@ func publishCases() []testCase {
 			p.note("GET %s Allow %s", c, c.header.Get("Allow"))
 			p.note("other %s", p.call("POST", "/other", "", body))
 			p.note("subscriptions %s", p.call("GET", "/subscriptions/items/", "", ""))
-			p.note("bearer %s", p.call("POST", "/publish/", "Authorization: Bearer x\r\n", body))
+			p.note("without a key %s", p.call("POST", "/publish/", "Authorization: \r\n", body))
+			p.note("with a key %s", p.call("POST", "/publish/", "Authorization: Bearer "+key+"\r\n", body))
 		}},
 	}
 }

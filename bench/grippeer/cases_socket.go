@@ -89,8 +89,8 @@ func socketCases() []testCase {
 			p.sockets(func(request) string { return answer("500 Odd", "", "x") })
 			s := p.socket("")
 			s.say("x")
-			p.note("%s; %s", s.over(3*moment), p.bodies())
-			p.note("%s", s.frames)
+			s.over(3 * moment)
+			p.note("%s; %s", s, p.bodies())
 		}},
 		{name: "ws-app-other-type-later", play: func(p *play) {
 			p.sockets(func(request) string { return plain("", "") })
@@ -135,8 +135,7 @@ func closedByApp(event string) func(*play) {
 		s := p.socket("")
 		s.say("x")
 		s.gets(1)
-		p.note("%s", s)
-		if len(s.frames) > 0 {
+		if len(s.messages) > 0 {
 			s.sayClose(4000, "")
 		}
 		s.over(2 * moment)

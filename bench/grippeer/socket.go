@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// socket is a WebSocket client that shows what it is sent frame by frame; it
-// answers nothing by itself.
+// socket is a WebSocket client that shows what it is sent; it answers nothing
+// by itself.
 type socket struct {
 	*client
-	frames []string // under the client's lock
+	messages []string // under the client's lock
 }
 
 // handshake is what every socket asks with; its key is RFC 6455's own example.
@@ -60,21 +60,50 @@ func (s *socket) readFrames() {
 		return
 	}
 	for {
-		frame, err := readFrame(reader)
+		message, err := readMessage(reader)
 		if err != nil {
 			s.set(func() { s.end = "ended" })
 			return
 		}
-		s.set(func() { s.frames = append(s.frames, frame) })
+		s.set(func() { s.messages = append(s.messages, message) })
 	}
 }
 
-var frameNames = map[byte]string{0: "more", 1: "text", 2: "binary", 8: "close", 9: "ping", 10: "pong"}
+var opcodes = map[byte]string{1: "text", 2: "binary", 8: "close", 9: "ping", 10: "pong"}
 
-func readFrame(reader *bufio.Reader) (string, error) {
+// readMessage reads a message, in however many frames it comes, or a control
+// frame, and shows it.
+func readMessage(reader *bufio.Reader) (string, error) {
+	var data []byte
+	var opcode byte
+	for last := false; !last; {
+		first, piece, err := readFrame(reader)
+		if err != nil {
+			return "", err
+		}
+		if first&0x0f != 0 {
+			opcode = first & 0x0f
+		}
+		data, last = append(data, piece...), first&0x80 != 0
+	}
+	name := opcodes[opcode]
+	switch {
+	case name == "":
+		return "", fmt.Errorf("a frame with opcode %d", opcode)
+	case name == "close" && len(data) >= 2:
+		return fmt.Sprintf("close %d %q", binary.BigEndian.Uint16(data), data[2:]), nil
+	case len(data) > 100:
+		return fmt.Sprintf("%s of %d bytes", name, len(data)), nil
+	}
+	return fmt.Sprintf("%s %q", name, data), nil
+}
+
+// readFrame reads one frame, of a server and so without a mask; first is its
+// first byte.
+func readFrame(reader *bufio.Reader) (first byte, data []byte, err error) {
 	var head [2]byte
 	if _, err := io.ReadFull(reader, head[:]); err != nil {
-		return "", err
+		return 0, nil, err
 	}
 	size := uint64(head[1] & 0x7f)
 	if size >= 126 {
@@ -84,25 +113,16 @@ func readFrame(reader *bufio.Reader) (string, error) {
 			from = 0
 		}
 		if _, err := io.ReadFull(reader, long[from:]); err != nil {
-			return "", err
+			return 0, nil, err
 		}
 		size = binary.BigEndian.Uint64(long[:])
 	}
-	data := make([]byte, min(size, 1<<24))
-	if _, err := io.ReadFull(reader, data); err != nil {
-		return "", err
+	if size > 1<<20 {
+		return 0, nil, fmt.Errorf("a frame of %d bytes", size)
 	}
-	name := frameNames[head[0]&0x0f]
-	if head[0]&0x80 == 0 {
-		name += "…"
-	}
-	switch {
-	case name == "close" && len(data) >= 2:
-		return fmt.Sprintf("close %d %q", binary.BigEndian.Uint16(data), data[2:]), nil
-	case len(data) > 100:
-		return fmt.Sprintf("%s of %d bytes", name, len(data)), nil
-	}
-	return fmt.Sprintf("%s %q", name, data), nil
+	data = make([]byte, size)
+	_, err = io.ReadFull(reader, data)
+	return head[0], data, err
 }
 
 // frame sends one whole frame, masked with zeros.
@@ -126,18 +146,18 @@ func (s *socket) sayClose(code uint16, reason string) {
 	s.frame(8, string(binary.BigEndian.AppendUint16(nil, code))+reason)
 }
 
-// gets waits for n frames.
+// gets waits for n messages.
 func (s *socket) gets(n int) *socket {
-	s.until(3*time.Second, func() bool { return len(s.frames) >= n || s.end != "open" })
+	s.until(3*time.Second, func() bool { return len(s.messages) >= n || s.end != "open" })
 	time.Sleep(quiet)
 	return s
 }
 
-// String is the frames it was sent, and whether it is over.
+// String is what it was sent, and whether it is over.
 func (s *socket) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return strings.Join(append(s.frames[:len(s.frames):len(s.frames)], s.end), ", ")
+	return strings.Join(append(s.messages[:len(s.messages):len(s.messages)], s.end), ", ")
 }
 
 // woh is an answer with WebSocket-over-HTTP events.

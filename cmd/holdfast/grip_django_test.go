@@ -371,7 +371,11 @@ func wantAll(seen []string, last int) error {
 func TestGripDjango_ClientsThatComeAndGoUnderAPublisherMissAndDoubleNothing(t *testing.T) {
 	withEventstream(t, func(t *testing.T, server holdsServer) {
 		s := startEventstream(t, server, "PAGE=7")
-		const last = 100
+		const old, last = 30, 100
+		text := func(i int) string { return fmt.Sprintf("text %d %%", i) }
+		for i := range old { // some pages of it
+			s.keep("news", text(i+1), "lose=1")
+		}
 		var following sync.WaitGroup
 		for range 10 {
 			following.Go(func() {
@@ -381,8 +385,8 @@ func TestGripDjango_ClientsThatComeAndGoUnderAPublisherMissAndDoubleNothing(t *t
 				}
 			})
 		}
-		for i := range last {
-			s.keep("news", fmt.Sprintf("text %d %%", i+1), "")
+		for i := old; i < last; i++ {
+			s.keep("news", text(i+1), "")
 		}
 		following.Wait()
 		t.Log(s.requests())

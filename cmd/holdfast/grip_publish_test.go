@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha512"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -100,7 +101,9 @@ func TestKeyring_TakesATokenThatAKeySignedAndNoOther(t *testing.T) {
 		{"no key", gripToken("", hs256, good), false},
 		{"not signed", gripToken("", `{"alg":"none","typ":"JWT"}`, good), false},
 		{"not signed, with no signature", strings.TrimRight(gripToken("", `{"alg":"none"}`, good), "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"), false},
-		{"another hash", gripToken("first", `{"alg":"HS512"}`, good), false},
+		{"another hash", signedWith(sha512.New, "first", `{"alg":"HS512"}`, good), false},
+		{"another hash, called the right one", signedWith(sha512.New, "first", hs256, good), false},
+		{"the right hash, called another", gripToken("first", `{"alg":"HS512"}`, good), false},
 		{"RS256", gripToken("first", `{"alg":"RS256"}`, good), false},
 		{"ES256", gripToken("first", `{"alg":"ES256"}`, good), false},
 		{"lower case", gripToken("first", `{"alg":"hs256"}`, good), false},
