@@ -114,8 +114,8 @@ func sameContentFilters(filters, stated []string) bool {
 // in Pushpin comes out as the same bytes.
 //
 //   - build-id: %I is the hold's composite id: its meta id_format, in which
-//     %(channel)s is that channel's prev-id in this hold; in hexadecimal if its
-//     meta id_encoding is "hex". %(x)I is x as it stands, also then.
+//     %(channel)s is that channel's prev-id in this hold. %(x)I is x. Both in
+//     hexadecimal if the hold's meta id_encoding is "hex".
 //   - var-subst: %(name)s is the hold's meta of that name.
 //   - Both: %% is a percent sign.
 //
@@ -172,6 +172,8 @@ func filler(filter string, filters []string, sub *subscriber, id func() (string,
 	if filter == filterBuildID {
 		return func(p placeholder) (string, error) {
 			switch {
+			case p.letter == 'I' && p.argued && sub.meta["id_encoding"] == "hex":
+				return hex.EncodeToString([]byte(p.argument)), nil
 			case p.letter == 'I' && p.argued:
 				return p.argument, nil
 			case p.letter == 'I':

@@ -1,6 +1,7 @@
 package holds
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net/url"
 	"slices"
@@ -33,6 +34,7 @@ type grip struct {
 	asking    bool
 	forced    bool // … whatever the journal has
 	turn      bool // the next page is wanted as soon as the client has taken this one
+	unfit     bool // an item did not fit, and that was told
 	tries     int  // links that were followed since an item was given
 
 	delayed   []byte // a socket's frame that the app has had wait; nil: none
@@ -111,7 +113,7 @@ func (l *loop) giveItem(h *hold, e *event) {
 		}
 		filters = c.Filters
 	}
-	if c != nil && h.socket == nil && e.item.sends() {
+	if c != nil && h.socket == nil && e.item.numbered(h.kind) {
 		switch {
 		case c.PrevID == nil:
 		case e.item.ID != nil && *e.item.ID == *c.PrevID: // the answer has it already
@@ -139,10 +141,13 @@ func (l *loop) giveItem(h *hold, e *event) {
 	}
 }
 
-// sends reports whether an item has something for streams or long polls to be
-// given, and is not only to end or to wake them.
-func (i *Item) sends() bool {
-	return (i.Stream == nil || i.Stream.Action == ActionSend) && (i.Answer == nil || i.Answer.Action == ActionSend)
+// numbered reports whether an item is one of those that the app numbers, for
+// holds of a kind: one that is only to end or to wake them is not.
+func (i *Item) numbered(kind Mode) bool {
+	if kind == ModeResponse {
+		return i.Answer == nil || i.Answer.Action != ActionHint
+	}
+	return i.Stream == nil || i.Stream.Action == ActionSend
 }
 
 // giveStream gives a GRIP stream an item.
@@ -159,20 +164,35 @@ func (l *loop) giveStream(h *hold, e *event, filters []string) {
 		l.miss(h, true)
 	case !sameContentFilters(filters, f.Filters):
 		h.cursor = e.id
-		l.home.log.Warn("an item has other content-filters than the hold, which is not given it; the next link has those of today",
-			zap.String("hold", l.connection(h)), zap.Strings("filters", filters), zap.Strings("content-filters", f.Filters))
+		l.unfit(h, errOtherFilters)
 	case len(contentFilters(filters)) == 0:
 		l.giveEvent(h, e)
 		h.grip().wroteAt = l.hub.now()
 	default:
 		content, err := rewrite(filters, h.grip().subscriber(), f.Content)
 		if h.cursor = e.id; err != nil {
-			l.home.log.Warn("an item could not be rewritten for a hold, which is not given it", zap.String("hold", l.connection(h)), zap.Error(err))
+			l.unfit(h, err)
 			return
 		}
 		l.giveOwn(h, frameStream(content, h.chunked))
 		h.grip().wroteAt = l.hub.now()
 	}
+}
+
+var errOtherFilters = errors.New("it states other content-filters than the hold's, whose instruction may be from before a deploy")
+
+// unfit tells, once of each hold, of an item that it is not given because it
+// cannot be rewritten for it.
+func (l *loop) unfit(h *hold, err error) {
+	g := h.grip()
+	if g != nil && g.unfit {
+		return
+	}
+	if g != nil {
+		g.unfit = true
+	}
+	l.home.log.Warn("an item does not fit a hold, which is not given it; others that do not are not told of", zap.String("hold", l.connection(h)),
+		zap.String("channel", EncodeChannels(h.channels())), zap.Error(err))
 }
 
 // frameStream makes a piece of a stream of bytes; none of them is nothing.
@@ -288,6 +308,9 @@ func (l *loop) wind(h *hold) {
 // strike does what a GRIP hold wants by now.
 func (l *loop) strike(h *hold, now time.Time) {
 	g := h.grip()
+	if now.Before(g.alarmAt) {
+		return // something was due sooner since this alarm was set, and another one was
+	}
 	g.alarmAt = time.Time{}
 	if h.state == recovering && !g.asking && !now.Before(g.askAt) {
 		l.seek(h)

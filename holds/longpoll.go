@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"go.uber.org/zap"
 )
 
 // poll is what a hold has beside others if it is a long poll: its view's own
@@ -82,12 +80,11 @@ func (l *loop) giveAnswer(h *hold, e *event, filters []string) {
 	case f.Action == ActionHint:
 		l.miss(h, true)
 	case !sameContentFilters(filters, f.Filters):
-		l.home.log.Warn("an item has other content-filters than the long poll, which is not answered with it",
-			zap.String("hold", l.connection(h)), zap.Strings("filters", filters), zap.Strings("content-filters", f.Filters))
+		l.unfit(h, errOtherFilters)
 	default:
 		body, err := rewrite(filters, h.grip().subscriber(), f.Body)
 		if err != nil {
-			l.home.log.Warn("an item could not be rewritten for a long poll, which is not answered with it", zap.String("hold", l.connection(h)), zap.Error(err))
+			l.unfit(h, err)
 			return
 		}
 		l.offered++

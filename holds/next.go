@@ -291,12 +291,13 @@ func (k *links) begin(home *home, ask *linkAsk) {
 // follow follows one link after the other.
 func (k *links) follow(home *home, ask *linkAsk) {
 	for ask != nil {
+		present := ask
 		a, err := home.ask(ask.request)
 		ask.tries++
 		again := (err != nil || a.Status >= 500) && ask.tries <= linkTries && home.ctx.Err() == nil
 		k.mu.Lock()
 		if again {
-			time.AfterFunc(linkBackoff<<(ask.tries-1)+rand.N(linkBackoff), func() { k.later(home, ask) })
+			time.AfterFunc(linkBackoff<<(ask.tries-1)+rand.N(linkBackoff), func() { k.later(home, present) })
 		} else {
 			delete(k.asked, ask.key)
 			for _, tell := range ask.tell { // it hands on to a loop and waits for nobody

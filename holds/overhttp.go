@@ -1,10 +1,12 @@
 package holds
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"go.uber.org/zap"
 
@@ -268,15 +270,23 @@ func (l *loop) obeyMessage(h *hold, e socketEvent, position int64) bool {
 		op = opBinary
 	}
 	content := e.content
-	if o.grip {
-		kind, rest := splitPrefix(content, o.prefix)
-		switch {
-		case kind == prefixControl && op == opText:
-			return l.control(h, rest, position)
-		case kind != prefixMessage:
+	switch kind, rest := splitPrefix(content, o.prefix); {
+	case !o.grip:
+	case op == opBinary: // which says nothing to us
+		var named bool
+		if content, named = bytes.CutPrefix(content, []byte(o.prefix)); !named {
 			return true
 		}
+	case kind == prefixControl:
+		return l.control(h, rest, position)
+	case kind == prefixMessage:
 		content = rest
+	default:
+		return true
+	}
+	if op == opText && !utf8.Valid(content) { // a browser would end the connection
+		l.home.log.Warn("a message of text is not UTF-8, it is not sent", zap.String("hold", l.connection(h)))
+		return true
 	}
 	l.sendBounded(h, appendFrame(nil, op, content))
 	return true
@@ -331,12 +341,13 @@ func (l *loop) sendDelayed(h *hold) {
 
 // setMeta sets what filters know of a hold; no value takes it away.
 func (g *grip) setMeta(name string, value *string) {
+	_, there := g.meta[name]
 	switch {
 	case value == nil:
 		delete(g.meta, name)
 	case g.meta == nil:
 		g.meta = map[string]string{name: *value}
-	case len(g.meta) < metaMost || g.meta[name] != "":
+	case there || len(g.meta) < metaMost:
 		g.meta[name] = *value
 	}
 }
@@ -372,8 +383,7 @@ func (l *loop) giveMessage(h *hold, e *event, filters []string) {
 		l.poke(h)
 	case !sameContentFilters(filters, f.Filters):
 		h.cursor = e.id
-		l.home.log.Warn("an item has other content-filters than the socket, which is not given it",
-			zap.String("hold", l.connection(h)), zap.Strings("filters", filters), zap.Strings("content-filters", f.Filters))
+		l.unfit(h, errOtherFilters)
 	case f.Kind == opPing || f.Kind == opPong:
 		h.cursor = e.id
 		l.giveOwn(h, appendFrame(nil, f.Kind, f.Content))
@@ -383,7 +393,7 @@ func (l *loop) giveMessage(h *hold, e *event, filters []string) {
 		h.cursor = e.id
 		content, err := rewrite(filters, h.grip().subscriber(), f.Content)
 		if err != nil {
-			l.home.log.Warn("an item could not be rewritten for a socket, which is not given it", zap.String("hold", l.connection(h)), zap.Error(err))
+			l.unfit(h, err)
 			return
 		}
 		l.giveOwn(h, appendFrame(nil, f.Kind, content))

@@ -133,11 +133,17 @@ func (r request) get(name string) string {
 	return strings.Join(values, " | ")
 }
 
-// names are the fields' names in lower case, in their order.
+// names are the fields' names in lower case, sorted, but for those that each
+// peer adds for itself.
 func (r request) names() (names []string) {
 	for _, f := range r.fields {
-		names = append(names, strings.ToLower(f[0]))
+		switch name := strings.ToLower(f[0]); {
+		case name == "accept-encoding", name == "accept" && f[1] == "*/*", strings.HasPrefix(name, "x-forwarded-"), strings.HasPrefix(name, "x-request-"):
+		default:
+			names = append(names, name)
+		}
 	}
+	slices.Sort(names)
 	return names
 }
 

@@ -13,13 +13,22 @@ func requestCases() []testCase {
 	return []testCase{
 		{name: "request-fields", play: func(p *play) {
 			p.says(plain("", "x"))
-			p.get("a?b=c", "User-Agent: me", "Cookie: s=1", "Grip-Sig: forged", "grip-last: forged", "Accept: text/plain", "X-Own: 1", "X-Forwarded-For: 1.2.3.4").head()
+			p.get("a?b=c", "User-Agent: me", "Cookie: s=1", "Grip-Sig: forged", "grip-last: forged", "Accept: text/plain", "X-Own: 1").head()
 			r := p.seen()[0]
 			p.note("%s %s %v", r.method, r.target, r.names())
-			p.note("Grip-Feature: %s", r.get("Grip-Feature"))
-			for _, name := range []string{"User-Agent", "Cookie", "Accept", "X-Own", "X-Forwarded-For", "Grip-Last"} {
+			for _, name := range []string{"User-Agent", "Cookie", "Accept", "X-Own", "Grip-Last"} {
 				p.note("%s: %s", name, r.get(name))
 			}
+		}},
+		{name: "request-feature", why: "what is not there is not named", play: func(p *play) {
+			p.says(plain("", "x"))
+			p.get("").head()
+			p.note("%s", p.seen()[0].get("Grip-Feature"))
+		}},
+		{name: "request-forwarded", why: "only trusted proxies are believed", play: func(p *play) {
+			p.says(plain("", "x"))
+			p.get("", "X-Forwarded-For: 1.2.3.4", "X-Forwarded-Proto: https").head()
+			p.note("For: %s; Proto: %s", p.seen()[0].get("X-Forwarded-For"), p.seen()[0].get("X-Forwarded-Proto"))
 		}},
 		{name: "request-sig", play: func(p *play) {
 			p.says(plain("", "x"))
@@ -31,7 +40,7 @@ func requestCases() []testCase {
 			c := p.get("").head()
 			p.note("%s; %s", c, c.fields())
 		}},
-		{name: "status", play: each(
+		{name: "status", why: "a status is 200 to 599", play: each(
 			plain("Grip-Status: 304", ""), plain("Grip-Status: 999 Odd", "x"), plain("Grip-Status: 1000", "x"), plain("Grip-Status: 600", "x"),
 			plain("Grip-Status: x", "x"), plain("Grip-Status:", "x"), plain("Grip-Status: 99", "x"), plain("Grip-Status: 404", "x"))},
 		{name: "expose", play: func(p *play) {
@@ -119,7 +128,7 @@ func channelCases() []testCase {
 		{name: "channel-empty", play: channels("Grip-Channel: , $c", "$c")},
 		{name: "channel-unknown-parameter", play: channels("Grip-Channel: $c; other=x; bare", "$c")},
 		{name: "channel-22", why: "64 channels a hold are the limit, and more are refused rather than dropped", play: channels("Grip-Channel: "+strings.Join(many, ", "), "$c-0", "$c-19", "$c-20", "$c-21")},
-		{name: "channel-6-filters", play: channels("Grip-Channel: $c; filter=a; filter=b; filter=c; filter=d; filter=e; filter=f", "$c")},
+		{name: "channel-6-filters", why: "5 filters a channel are the limit; newer versions of Pushpin have it too", play: channels("Grip-Channel: $c; filter=a; filter=b; filter=c; filter=d; filter=e; filter=f", "$c")},
 		{name: "channel-5-unknown-filters", play: channels("Grip-Channel: $c; filter=a; filter=b; filter=c; filter=d; filter=e", "$c")},
 	}
 }
@@ -158,7 +167,7 @@ func keepAliveCases() []testCase {
 		{"cstring", `a\r\n\x41\x0a\\; format=cstring; timeout=2`, ""},
 		{"base64", `OmthCgo=; format=base64; timeout=2`, ""},
 		{"base64-bytes", `b'OmthCgo='; format=base64; timeout=2`, "what Python 3's libraries send by mistake is understood"},
-		{"bad-base64", `!!!; format=base64; timeout=2`, ""},
+		{"bad-base64", `!!!; format=base64; timeout=2`, "what cannot be decoded is an error"},
 		{"unknown-escape", `a\qb; format=cstring; timeout=2`, ""},
 		{"tab-escape", `a\tb; format=cstring; timeout=2`, `\t is a tab`},
 		{"trailing-backslash", `a\; format=cstring; timeout=2`, ""},
@@ -227,14 +236,14 @@ func jsonCases() []testCase {
 			}
 			p.note("while items came: %v", strings.Contains(c.String(), "KA"))
 		}},
-		{name: "json-with-fields", play: func(p *play) {
+		{name: "json-with-fields", why: "what the body says stands in place of what the fields say", play: func(p *play) {
 			p.says(answer("200 OK", "Content-Type: application/grip-instruct; charset=utf-8\nGrip-Channel: $c-field\nGrip-Hold: response", `{"hold":{"mode":"stream",`+ch+`},"response":{"body":"head\n"}}`))
 			c := p.get("").head()
 			p.stream("json\n", "")
 			p.items(`{"channel":"$c-field","formats":{"http-stream":{"content":"field\n"}}}`)
 			p.note("%s", c.settled())
 		}},
-		{name: "json-bad", play: shapes(
+		{name: "json-bad", why: "numbers are read as text where that is meant, and what cannot be used is an error", play: shapes(
 			`not json`, `[]`, `{"hold":{"mode":"stream"}}`, `{"hold":{"mode":"other",`+ch+`}}`, `{"hold":[]}`,
 			`{"hold":{"mode":"stream","channels":{}}}`, `{"hold":{"mode":"stream","channels":[{}]}}`, `{"hold":{"mode":"stream","channels":["$c"]}}`,
 			`{"hold":{"mode":"stream","channels":[{"name":1}]}}`, `{"hold":{"mode":"stream","channels":[{"name":""}]}}`,

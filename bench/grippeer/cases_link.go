@@ -28,20 +28,20 @@ func filterCases() []testCase {
 	}
 	return []testCase{
 		{name: "var-subst", play: publish("$c; filter=var-subst", with("%(user)s %(name)s %%\n", ""))},
-		{name: "var-subst-unknown", play: publish("$c; filter=var-subst", with("%(other)s\n", ""), with("later\n", ""))},
-		{name: "var-subst-directive", play: publish("$c; filter=var-subst", with("%d\n", ""), with("later\n", ""))},
+		{name: "var-subst-unknown", why: "an item that cannot be rewritten is left out, and the stream goes on", play: publish("$c; filter=var-subst", with("%(other)s\n", ""), with("later\n", ""))},
+		{name: "var-subst-directive", why: "an item that cannot be rewritten is left out, and the stream goes on", play: publish("$c; filter=var-subst", with("%d\n", ""), with("later\n", ""))},
 		{name: "skip-self", play: publish("$c; filter=skip-self", with("mine\n", `,"meta":{"sender":"bob"}`), with("theirs\n", `,"meta":{"sender":"eve"}`), with("none\n", ""))},
 		{name: "skip-users", play: publish("$c; filter=skip-users", with("1\n", `,"meta":{"skip_users":"eve,bob"}`), with("2\n", `,"meta":{"skip_users":"bobby"}`), with("3\n", `,"meta":{"skip_users":"eve, bob"}`), with("4\n", ""))},
 		{name: "require-sub", play: publish("$c; filter=require-sub", with("1\n", `,"meta":{"require_sub":"$c"}`), with("2\n", `,"meta":{"require_sub":"other"}`), with("3\n", ""))},
-		{name: "filter-name-in-capitals", play: publish("$c; FILTER=skip-self; Filter=skip-self", with("mine\n", `,"meta":{"sender":"bob"}`))},
+		{name: "filter-name-in-capitals", why: "names of parameters are read in any case", play: publish("$c; FILTER=skip-self; Filter=skip-self", with("mine\n", `,"meta":{"sender":"bob"}`))},
 		{name: "filters-skipped-item-counts", play: publish("$c; prev-id=5; filter=skip-self", with("six\n", `,"id":"6","prev-id":"5","meta":{"sender":"bob"}`), with("seven\n", `,"id":"7","prev-id":"6"`))},
 		{name: "build-id", play: rendered("$c; prev-id=5; filter=build-id")},
-		{name: "build-id-without-prev-id", play: publish("$c; filter=build-id", with("no directive\n", ""), with("id: %I\n", `,"id":"6"`), with("later\n", ""))},
-		{name: "build-id-directive", play: publish("$c; prev-id=5; filter=build-id", with("%d\n", `,"id":"6","prev-id":"5"`), with("later\n", `,"id":"7","prev-id":"6"`))},
+		{name: "build-id-without-prev-id", why: "an item that cannot be rewritten is left out, and the stream goes on", play: publish("$c; filter=build-id", with("no directive\n", ""), with("id: %I\n", `,"id":"6"`), with("later\n", ""))},
+		{name: "build-id-directive", why: "an item that cannot be rewritten is left out, and the stream goes on", play: publish("$c; prev-id=5; filter=build-id", with("%d\n", `,"id":"6","prev-id":"5"`), with("later\n", `,"id":"7","prev-id":"6"`))},
 		{name: "build-id-hex", play: held("Grip-Hold: stream\nGrip-Link: <$plink>; rel=next; timeout=3600\nGrip-Channel: $c; prev-id=5; filter=build-id\nGrip-Set-Meta: id_format=\"%($c)s\", id_encoding=hex", "head\n", func(p *play, c *client) {
 			p.items(with("id: %I\n", `,"id":"6","prev-id":"5"`))
 		})},
-		{name: "build-id-no-format", play: held("Grip-Hold: stream\nGrip-Link: <$plink>; rel=next; timeout=3600\nGrip-Channel: $c; prev-id=5; filter=build-id", "head\n", func(p *play, c *client) {
+		{name: "build-id-no-format", why: "an item that cannot be rewritten is left out, and the stream goes on", play: held("Grip-Hold: stream\nGrip-Link: <$plink>; rel=next; timeout=3600\nGrip-Channel: $c; prev-id=5; filter=build-id", "head\n", func(p *play, c *client) {
 			p.items(with("id: %I\n", `,"id":"6","prev-id":"5"`))
 		})},
 		{name: "body-build-id", play: body("Grip-Channel: $c; filter=build-id"+meta, "id: %(a)I %% end\n")},
@@ -52,19 +52,19 @@ func filterCases() []testCase {
 			each(plain("Grip-Channel: $c; filter=build-id"+meta, "100%% %(a)I\n"), plain("Grip-Channel: $c; filter=build-id", "100%%\n"))(p)
 		}},
 		{name: "body-two-filters", play: body("Grip-Channel: $c-a; filter=build-id, $c-b; filter=build-id"+meta, "100%% 100%%%%\n")},
-		{name: "content-filters", play: publish("$c; prev-id=5; filter=build-id; filter=skip-users",
+		{name: "content-filters", why: "an item for other filters is left out, and the stream goes on, as in newer versions of Pushpin", play: publish("$c; prev-id=5; filter=build-id; filter=skip-users",
 			`{"channel":"$c","id":"6","prev-id":"5","formats":{"http-stream":{"content":"one %%\n","content-filters":["build-id"]}}}`,
 			`{"channel":"$c","id":"7","prev-id":"6","formats":{"http-stream":{"content":"two %%\n","content-filters":[]}}}`,
 			`{"channel":"$c","id":"8","prev-id":"7","formats":{"http-stream":{"content":"three %%\n","content-filters":["build-id","skip-users"]}}}`,
 			`{"channel":"$c","id":"9","prev-id":"8","formats":{"http-stream":{"content":"four %%\n"}}}`)},
-		{name: "content-filters-none-held", play: publish("$c",
+		{name: "content-filters-none-held", why: "an item for other filters is left out, and the stream goes on, as in newer versions of Pushpin", play: publish("$c",
 			`{"channel":"$c","formats":{"http-stream":{"content":"one\n","content-filters":["build-id"]}}}`,
 			`{"channel":"$c","formats":{"http-stream":{"content":"two\n","content-filters":[]}}}`)},
 		{name: "set-meta-forms", play: held("Grip-Hold: stream\nGrip-Channel: $c; filter=var-subst\nGrip-Set-Meta: a=1, b=\"2,\\\"x\\\"\"; c=3, d\nGrip-Set-Meta: E=5", "head\n", func(p *play, c *client) {
 			p.stream("%(a)s %(b)s\n", "")
 			p.stream("%(E)s\n", "")
 		})},
-		{name: "set-meta-second-pair", play: held("Grip-Hold: stream\nGrip-Channel: $c; filter=var-subst\nGrip-Set-Meta: a=1; c=3", "head\n", func(p *play, c *client) { p.stream("%(c)s\n", "") })},
+		{name: "set-meta-second-pair", why: "an item that cannot be rewritten is left out, and the stream goes on", play: held("Grip-Hold: stream\nGrip-Channel: $c; filter=var-subst\nGrip-Set-Meta: a=1; c=3", "head\n", func(p *play, c *client) { p.stream("%(c)s\n", "") })},
 	}
 }
 
@@ -118,9 +118,9 @@ func linkCases() []testCase {
 	return []testCase{
 		{name: "link-follows", play: gap(func(int) string { return plain(first, "") }, item("6", "5", "six\n"), item("7", "6", "seven\n"))},
 		{name: "link-gap", play: gap(more, item("9", "8", "nine\n"), item("10", "9", "ten\n"))},
-		{name: "link-item-without-prev-id", play: gap(more, `{"channel":"$c","id":"9","formats":{"http-stream":{"content":"nine\n"}}}`, `{"channel":"$c","formats":{"http-stream":{"content":"none\n"}}}`)},
+		{name: "link-item-without-prev-id", why: "it asks again after a while, which doubles", play: gap(more, `{"channel":"$c","id":"9","formats":{"http-stream":{"content":"nine\n"}}}`, `{"channel":"$c","formats":{"http-stream":{"content":"none\n"}}}`)},
 		{name: "link-hint", play: gap(more, `{"channel":"$c","formats":{"http-stream":{"action":"hint"}}}`)},
-		{name: "link-recover", play: func(p *play) {
+		{name: "link-recover", alone: true, why: "how many are asked for is said", play: func(p *play) {
 			c := p.linkedLater(first, more).head()
 			time.Sleep(2 * moment)
 			p.link.Store(true)
@@ -161,7 +161,7 @@ func linkCases() []testCase {
 		{name: "link-pages-end", play: func(p *play) {
 			p.note("%s", p.linked("Grip-Link: <page>; rel=next", func(int) string { return plain("X-Later: 1", "last\n") }).settled())
 		}},
-		{name: "link-response-hold", play: func(p *play) {
+		{name: "link-response-hold", why: "nothing of an answer that cannot be followed is shown", play: func(p *play) {
 			p.note("%s", p.linked("Grip-Link: <page>; rel=next", func(n int) string {
 				if n > 1 {
 					return plain("", "again\n")
@@ -169,7 +169,7 @@ func linkCases() []testCase {
 				return plain("Grip-Hold: response\nGrip-Channel: $c", "poll\n")
 			}).over(3*time.Second))
 		}},
-		{name: "link-bad-instruction", play: func(p *play) {
+		{name: "link-bad-instruction", why: "nothing of an answer that cannot be followed is shown", play: func(p *play) {
 			p.note("%s", p.linked("Grip-Link: <page>; rel=next", func(n int) string {
 				if n > 1 {
 					return plain("", "again\n")
@@ -179,7 +179,7 @@ func linkCases() []testCase {
 		}},
 		{name: "link-fails-then-works", play: linkFails(3)},
 		{name: "link-fails", play: linkFails(100)},
-		{name: "link-redirect", play: func(p *play) {
+		{name: "link-redirect", why: "only no answer and a 5xx are asked again", play: func(p *play) {
 			p.note("%s", p.linked("Grip-Link: <page>; rel=next", func(n int) string {
 				if n > 1 {
 					return plain("", "again\n")
@@ -195,11 +195,11 @@ func linkCases() []testCase {
 				return "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" // its end is the connection's
 			}).over(4*time.Second))
 		}},
-		{name: "link-forms", play: each(
+		{name: "link-forms", why: "an empty reference is one to the address itself (RFC 3986)", play: each(
 			plain("Grip-Hold: stream\nGrip-Channel: $c\nGrip-Link: page; rel=next", "x\n"), plain("Grip-Hold: stream\nGrip-Channel: $c\nGrip-Link: <page>", "x\n"),
 			plain("Grip-Hold: stream\nGrip-Channel: $c\nGrip-Link: <page>; rel=other", "x\n"), plain("Grip-Hold: stream\nGrip-Channel: $c\nGrip-Link: <page>; rel=next; timeout=x", "x\n"),
 			plain("Grip-Hold: stream\nGrip-Channel: $c\nGrip-Link: <page>; rel=next; timeout=-1", "x\n"), plain("Grip-Hold: stream\nGrip-Channel: $c\nGrip-Link: <>; rel=next", "x\n"))},
-		{name: "link-without-prev-id-link", play: func(p *play) {
+		{name: "link-without-prev-id-link", why: "what is missing comes from the journal, without a link", play: func(p *play) {
 			p.says(plain("Grip-Hold: stream\nGrip-Channel: $c; prev-id=5", "head\n"))
 			p.note("%s", p.get("").over(2*moment))
 		}},

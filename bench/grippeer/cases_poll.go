@@ -52,7 +52,7 @@ func pollCases() []testCase {
 		{name: "poll-header-list", play: polled("X-A: a\nX-A: b", `{"headers":[["X-A","1"],["X-A","2"],["Set-Cookie","a=b"]],"body":"now\n"}`)},
 		{name: "poll-code-text", play: polled("", `{"code":"202","body":"now\n"}`)},
 		{name: "poll-code-404", play: polled("", `{"code":404,"body":"now\n"}`)},
-		{name: "poll-code-unknown", play: polled("", `{"code":299,"body":"now\n"}`)},
+		{name: "poll-code-unknown", why: "a reason is not made up", play: polled("", `{"code":299,"body":"now\n"}`)},
 		{name: "poll-code-204", play: polled("", `{"code":204,"body":""}`)},
 		{name: "poll-body-bin", play: polled("", `{"body":"text","body-bin":"AAE="}`)},
 		{name: "poll-status-of-view", play: polled("Grip-Status: 404", `{"body":"now\n"}`)},
@@ -64,7 +64,7 @@ func pollCases() []testCase {
 			p.note("%s", c.settled())
 			p.note("%s", c.over(9*time.Second))
 		}},
-		{name: "poll-hint", play: func(p *play) {
+		{name: "poll-hint", why: "the client gets the answer of its view and asks again by itself", play: func(p *play) {
 			c := p.poll("Grip-Timeout: 5", "late\n")
 			p.says(plain("", "asked again\n"))
 			p.items(`{"channel":"$c","formats":{"http-response":{"action":"hint"}}}`)
@@ -89,7 +89,7 @@ func pollCases() []testCase {
 			p.note("asked %d", len(p.seen()))
 		}},
 		{name: "poll-timeout-5", play: timed("Grip-Timeout: 5", 5)},
-		{name: "poll-timeout-6-status", play: timed("Grip-Timeout: 6\nGrip-Status: 304", 6)},
+		{name: "poll-timeout-6-status", why: "Content-Length of a 304 is that of the answer without it", play: timed("Grip-Timeout: 6\nGrip-Status: 304", 6)},
 		{name: "poll-timeout-0", play: timed("Grip-Timeout: 0", 5)},
 		{name: "poll-timeout-bad", play: each(plain("Grip-Hold: response\nGrip-Channel: $c\nGrip-Timeout: x", "x"), plain("Grip-Hold: response\nGrip-Channel: $c\nGrip-Timeout: -1", "x"))},
 		{name: "poll-status-404", play: func(p *play) {
@@ -103,8 +103,8 @@ func pollCases() []testCase {
 			p.items(`{"channel":"$c","id":"6","prev-id":"5","formats":{"http-response":{"body":"six"}}}`)
 			p.note("%s; asked %d", c.over(moment), len(p.seen()))
 		}},
-		{name: "poll-prev-id-gap", play: pollGap(`"id":"9","prev-id":"8",`)},
-		{name: "poll-prev-id-without", play: pollGap("")},
+		{name: "poll-prev-id-gap", why: "the client gets the answer of its view and asks again by itself", play: pollGap(`"id":"9","prev-id":"8",`)},
+		{name: "poll-prev-id-without", why: "the client gets the answer of its view and asks again by itself", play: pollGap("")},
 		{name: "poll-prev-id-known", play: func(p *play) {
 			p.says(plain("Grip-Hold: response\nGrip-Channel: $c", "late\n"))
 			first := p.get("")

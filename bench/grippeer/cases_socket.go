@@ -25,7 +25,7 @@ func socketCases() []testCase {
 		{name: "ws-request", play: func(p *play) {
 			p.sockets(nil)
 			p.socket("a?b=c", "Origin: http://$h", "Cookie: s=1", "Authorization: Basic x", "User-Agent: me", "Sec-WebSocket-Protocol: p1, p2", "Sec-WebSocket-Extensions: permessage-deflate",
-				"Accept: text/plain", "Accept-Encoding: gzip", "Grip-Last: forged", "Meta-User: forged", "Connection-Id: forged", "Content-Type: text/plain", "X-Own: 1").gets(1)
+				"Accept: text/plain", "Accept-Encoding: gzip", "Grip-Last: forged", "Meta-User: forged", "Connection-Id: forged", "X-Own: 1").gets(1)
 			r := p.seen()[0]
 			p.note("%s %s %q %v", r.method, r.target, r.body, r.names())
 			for _, name := range []string{"Origin", "Cookie", "Authorization", "Sec-WebSocket-Protocol", "Sec-WebSocket-Version", "Sec-WebSocket-Key", "Sec-WebSocket-Extensions", "Accept", "Content-Type", "Meta-User", "Grip-Last", "Upgrade", "Connection-Id"} {
@@ -36,17 +36,17 @@ func socketCases() []testCase {
 				p.note("%s: %s", name, value)
 			}
 		}},
-		{name: "ws-answer-fields", play: func(p *play) {
+		{name: "ws-answer-fields", why: "Grip-* never reach a client", play: func(p *play) {
 			p.says(woh(grip+"\nX-Own: 1\nSet-Cookie: a=b\nSec-WebSocket-Protocol: p2\nSet-Meta-User: bob\nKeep-Alive-Interval: 30\nGrip-Other: x", "OPEN\r\n"))
 			s := p.socket("", "Sec-WebSocket-Protocol: p1, p2")
 			p.note("%s; %s", s.status, s.fields())
 		}},
-		{name: "ws-rejected", play: opened(
+		{name: "ws-rejected", why: "the view's own answer shows what is wrong with it", play: opened(
 			answer("403 Forbidden", "Content-Type: text/plain\nX-Own: 1", "no"), answer("200 OK", "Content-Type: text/html", "a page"), answer("302 Found", "Location: /login", ""),
 			woh(grip), woh(grip, "TEXT 1\r\nx\r\n"), answer("200 OK", "Content-Type: application/websocket-events", "not events"),
 			answer("201 Made", "Content-Type: application/websocket-events", "OPEN\r\n"))},
 		{name: "ws-content-type-charset", why: "a parameter of the content type is no fault", play: opened(answer("200 OK", "Content-Type: application/websocket-events; charset=utf-8\n"+grip, "OPEN\r\n"))},
-		{name: "ws-open-later", play: func(p *play) {
+		{name: "ws-open-later", why: "not there; a view opens at once or not at all", play: func(p *play) {
 			p.says(woh(grip + "\nKeep-Alive-Interval: 20"))
 			s := p.socket("")
 			p.note("%s; %s", s.status, s)
@@ -65,7 +65,7 @@ func socketCases() []testCase {
 			p.items(`{"channel":"$c","formats":{"ws-message":{"content":"x"}}}`)
 			p.note("%s", s.gets(2))
 		}},
-		{name: "ws-bad-handshake", play: func(p *play) {
+		{name: "ws-bad-handshake", why: "it is said why", play: func(p *play) {
 			p.sockets(nil)
 			for _, fields := range []string{
 				"Upgrade: websocket\nConnection: Upgrade\nSec-WebSocket-Version: 12\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
@@ -74,18 +74,18 @@ func socketCases() []testCase {
 				p.note("%s; asked %d", p.send("GET", "", fields, "").head(), len(p.seen()))
 			}
 		}},
-		{name: "ws-close-by-client", play: closedByClient(func(s *socket) { s.sayClose(4001, "why") }, woh("", "CLOSE 2\r\n\x0f\xa1\r\n"))},
-		{name: "ws-close-by-client-empty", play: closedByClient(func(s *socket) { s.frame(8, "") }, woh("", "CLOSE\r\n"))},
-		{name: "ws-close-by-client-other-code", play: closedByClient(func(s *socket) { s.sayClose(4001, "why") }, woh("", "CLOSE 5\r\n\x0f\xa5bye\r\n"))},
-		{name: "ws-close-by-client-unanswered", play: closedByClient(func(s *socket) { s.sayClose(1001, "") }, woh(""))},
-		{name: "ws-close-by-client-500", play: closedByClient(func(s *socket) { s.sayClose(1001, "") }, answer("500 Odd", "", "x"))},
+		{name: "ws-close-by-client", why: "libraries read a code only if nothing is behind it", play: closedByClient(func(s *socket) { s.sayClose(4001, "why") }, woh("", "CLOSE 2\r\n\x0f\xa1\r\n"))},
+		{name: "ws-close-by-client-empty", why: "an empty close is answered by an empty one", play: closedByClient(func(s *socket) { s.frame(8, "") }, woh("", "CLOSE\r\n"))},
+		{name: "ws-close-by-client-other-code", why: "libraries read a code only if nothing is behind it", play: closedByClient(func(s *socket) { s.sayClose(4001, "why") }, woh("", "CLOSE 5\r\n\x0f\xa5bye\r\n"))},
+		{name: "ws-close-by-client-unanswered", why: "a client that closes is answered, whatever the app does", play: closedByClient(func(s *socket) { s.sayClose(1001, "") }, woh(""))},
+		{name: "ws-close-by-client-500", why: "a client that closes is answered, whatever the app does", play: closedByClient(func(s *socket) { s.sayClose(1001, "") }, answer("500 Odd", "", "x"))},
 		{name: "ws-client-vanishes", play: closedByClient(func(s *socket) { s.close() }, woh(""))},
 		{name: "ws-close-by-app", play: closedByApp("CLOSE 5\r\n\x0f\xa0bye\r\n")},
 		{name: "ws-close-by-app-empty", play: closedByApp("CLOSE\r\n")},
 		{name: "ws-close-by-app-0", why: "0 is what libraries say where a view gives no code; it is not one that may be sent", play: closedByApp("CLOSE 2\r\n\x00\x00\r\n")},
 		{name: "ws-close-by-app-1005", why: "1005 may not be sent", play: closedByApp("CLOSE 2\r\n\x03\xed\r\n")},
-		{name: "ws-disconnect-by-app", play: closedByApp("DISCONNECT\r\n")},
-		{name: "ws-app-fails-later", play: func(p *play) {
+		{name: "ws-disconnect-by-app", why: "the app is told of every socket that ends without a close", play: closedByApp("DISCONNECT\r\n")},
+		{name: "ws-app-fails-later", why: "the app is told of every socket that ends without a close", play: func(p *play) {
 			p.sockets(func(request) string { return answer("500 Odd", "", "x") })
 			s := p.socket("")
 			s.say("x")
@@ -98,7 +98,7 @@ func socketCases() []testCase {
 			s.say("x")
 			p.note("%s; %s", s.gets(1), p.bodies())
 		}},
-		{name: "ws-events-from-a-client", play: func(p *play) {
+		{name: "ws-events-from-a-client", why: "Pushpin lets it through if the type is spelled otherwise", play: func(p *play) {
 			p.sockets(nil)
 			p.note("%s; asked %d", p.send("POST", "", "Content-Type: application/websocket-events\nConnection-Id: x", "OPEN\r\n").head(), len(p.seen()))
 			p.note("%s; asked %d", p.send("POST", "", "Content-Type: Application/WebSocket-Events; charset=utf-8\nConnection-Id: x", "OPEN\r\n").head(), len(p.seen()))
@@ -172,7 +172,7 @@ func messageCases() []testCase {
 	return []testCase{
 		{name: "ws-echo", play: said(func(s *socket) { s.say("h\u00e9") }, 1)},
 		{name: "ws-echo-binary", play: said(func(s *socket) { s.frame(2, "\x00\xff") }, 1)},
-		{name: "ws-echo-empty", play: said(func(s *socket) { s.say("") }, 1)},
+		{name: "ws-echo-empty", why: "the form with a length is the one that libraries write", play: said(func(s *socket) { s.say("") }, 1)},
 		{name: "ws-fragments", play: said(func(s *socket) {
 			s.part([]byte{0x01, 0x82, 0, 0, 0, 0}, "ab")
 			s.part([]byte{0x80, 0x82, 0, 0, 0, 0}, "cd")
@@ -205,7 +205,7 @@ func messageCases() []testCase {
 		{name: "ws-from-app-unknown", play: fromApp(func(p *play) []string { return []string{"NEWS\r\n", p.event("OTHER", "x"), p.event("TEXT", "m:after")} })},
 		{name: "ws-from-app-lower-hex", play: fromApp(func(p *play) []string { return []string{"TEXT c\r\nm:0123456789\r\n"} })},
 		{name: "ws-from-app-broken", play: fromApp(func(p *play) []string { return []string{p.event("TEXT", "m:before"), "TEXT zz\r\nm:x\r\n"} })},
-		{name: "ws-from-app-short", play: fromApp(func(p *play) []string { return []string{p.event("TEXT", "m:before"), "TEXT 9\r\nm:x"} })},
+		{name: "ws-from-app-short", why: "half an event is none", play: fromApp(func(p *play) []string { return []string{p.event("TEXT", "m:before"), "TEXT 9\r\nm:x"} })},
 		{name: "ws-from-app-large", play: fromApp(func(p *play) []string { return []string{p.event("TEXT", "m:"+strings.Repeat("x", 40000))} })},
 		{name: "ws-prefix", play: func(p *play) {
 			p.view(func(r request) string {
@@ -219,7 +219,7 @@ func messageCases() []testCase {
 			})
 			p.note("%s", p.socket("").gets(3))
 		}},
-		{name: "ws-meta", play: func(p *play) {
+		{name: "ws-meta", why: "Debian's zurl ends the socket on a field without a value", play: func(p *play) {
 			p.view(func(r request) string {
 				p.note("%q Meta-User: %s; Meta-B: %s", r.body, r.get("Meta-User"), r.get("meta-b"))
 				switch len(p.seen()) {

@@ -88,6 +88,9 @@ func run(ctx context.Context, chosen []testCase, only string, all bool, out io.W
 		defer s.app.close()
 		did[name] = s.playAll(ctx, chosen)
 		bench.StopAll()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 	}
 	fmt.Fprintln(out)
 	bench.Environment().Print(out)
@@ -100,17 +103,23 @@ func (s *site) playAll(ctx context.Context, chosen []testCase) [][]string {
 	turns := make(chan struct{}, atOnce)
 	var all sync.WaitGroup
 	for i, c := range chosen {
-		select {
-		case turns <- struct{}{}:
-		case <-ctx.Done():
-			return noted
+		if c.alone {
+			continue
 		}
+		turns <- struct{}{}
 		all.Go(func() {
-			noted[i] = (&play{site: s, name: c.name}).run(c)
+			if ctx.Err() == nil {
+				noted[i] = s.play(c)
+			}
 			<-turns
 		})
 	}
 	all.Wait()
+	for i, c := range chosen {
+		if c.alone && ctx.Err() == nil {
+			noted[i] = s.play(c)
+		}
+	}
 	return noted
 }
 

@@ -20,8 +20,10 @@ type site struct {
 type testCase struct {
 	name string
 	// why is the reason of a difference that is meant; "" where there should be none.
-	why  string
-	play func(*play)
+	why string
+	// alone: it reaches into other cases, and is played after them.
+	alone bool
+	play  func(*play)
 }
 
 // play is one case with one peer. In texts $c is the case's channel and $p its
@@ -161,10 +163,12 @@ func quoted(s string) string {
 	return string(text)
 }
 
-func (p *play) run(c testCase) []string {
+// play plays a case and returns what was noted.
+func (s *site) play(c testCase) []string {
+	p := &play{site: s, name: c.name}
 	c.play(p)
 	for _, client := range p.clients {
 		client.close()
 	}
-	return p.lines
+	return p.noted()
 }

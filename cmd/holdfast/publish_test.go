@@ -150,7 +150,7 @@ func TestPublish_WhatIsWrongIsRefusedWithItsFieldAndNothingOfItIsPublished(t *te
 			t.Errorf("%s %.100q: %d %.300s (%v), want %d %s that names %s", wrong.path, wrong.body, answer.code(), answer.body, err, wrong.status, reason, wrong.names)
 		}
 	}
-	for path, status := range map[string]int{"GET /publish": 405, "POST /publishing": 404, "GET /": 404, "POST /channels": 405, "GET /end": 405} {
+	for path, status := range map[string]int{"GET /publish": 405, "POST /publishing": 404, "GET /": 200, "POST /channels": 405, "GET /end": 405} {
 		method, path, _ := strings.Cut(path, " ")
 		if got := call(t, s.publish, method, path, "", nil).code(); got != status {
 			t.Errorf("%s %s: %d, want %d", method, path, got, status)

@@ -79,16 +79,6 @@ func (s *source) isSet(path string) bool {
 	return ok
 }
 
-// hasKeys tells a section from a key that holds a value.
-func (s *source) hasKeys(path string) bool {
-	for key := range s.keys {
-		if strings.HasPrefix(key, path+".") {
-			return true
-		}
-	}
-	return false
-}
-
 // place finds the value at path, or what encloses it when it was left out.
 func (s *source) place(path string) mark {
 	for {

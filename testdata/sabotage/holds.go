@@ -92,7 +92,7 @@ var holdRules = []rule{
 	},
 	{
 		name: "outbox-unbounded",
-		file: deliver, find: "if o := h.outbox; o != nil && o.behind+len(b) > l.limits.Load().OutboxBytes {", replace: "if false {",
+		file: deliver, find: "return h.state == live && h.outbox != nil && h.outbox.behind+more > l.limits.Load().OutboxBytes", replace: "return false",
 		pkg: "holds", run: "^TestSlow_TheBoundIsOfWhatIsBehindTheFirstThatWaits$",
 	},
 	{
@@ -107,7 +107,7 @@ var holdRules = []rule{
 	},
 	{
 		name: "no-heartbeat",
-		file: tick, find: "if !quiet || !beat || h.poll != nil {", replace: "if quiet || true {",
+		file: tick, find: "if !quiet || !beat || h.poll != nil ||", replace: "if !quiet || !beat || true || h.poll != nil ||",
 		pkg: "holds", run: "^TestHeartbeat_AQuietHoldGetsACommentAndEveryFourthTimeThePosition$",
 	},
 	{
@@ -184,7 +184,7 @@ var holdRules = []rule{
 	},
 	{
 		name: "message-to-the-first-lane",
-		file: "proxy/inbound.go", find: "lane := site.lanes[m.Lane]", replace: "var lane *lanes.Lane\n\tfor _, lane = range site.lanes {\n\t\tbreak\n\t}",
+		file: "proxy/inbound.go", find: "lane := site.lanes[r.Lane]", replace: "var lane *lanes.Lane\n\tfor _, lane = range site.lanes {\n\t\tbreak\n\t}",
 		pkg: "cmd/holdfast", run: "^TestSocket_MessagesGoThroughTheLaneThatApprovedItAndFramesOfATunnelAreNotMessages$",
 		timeout: 120 * time.Second, timeoutBites: true,
 	},

@@ -190,14 +190,14 @@ var moreRules = []rule{
 	},
 	{
 		name: "hold-of-any-status",
-		file: "holds/instruction.go", find: "if status != http.StatusOK {", replace: "if status < http.StatusOK {",
+		file: "holds/instruction.go", find: "case m0 && status != http.StatusOK:", replace: "case m0 && status < http.StatusOK:",
 		pkg: "holds", run: "^TestParseInstruction_IsNoneWhereTheAnswerIsServedAsItIs$",
 	},
 
 	// ---- Messages of sockets.
 	{
 		name: "unseen-message-given-up",
-		file: inbound, find: "for errors.Is(err, ErrUnseen) && l.home.ctx.Err() == nil {", replace: "for false {",
+		file: inbound, find: "for errors.Is(err, ErrUnseen) && hm.ctx.Err() == nil {", replace: "for false {",
 		pkg: "holds", run: "^TestInbound_AMessageThatTheAppHasNotSeenIsSentAgainBeforeTheNext$",
 		timeout: 45 * time.Second, timeoutBites: true,
 	},
@@ -352,7 +352,7 @@ var moreRules = []rule{
 	},
 	{
 		name: "second-signal-ignored",
-		file: "cmd/holdfast/life.go", find: "if heard++; heard > 1 {", replace: "if heard++; heard > 9 {",
+		file: "cmd/holdfast/life.go", find: "if heard++; heard > 1 {", replace: "if heard++; heard > 99 {",
 		pkg: "cmd/holdfast", run: "^TestDrain_ASecondSignalStopsAtOnceWithExit1$",
 		timeout: 90 * time.Second, timeoutBites: true,
 	},
