@@ -182,7 +182,7 @@ func (l *loop) stop() {
 	}
 	messages := 0
 	for s := range l.orphans {
-		messages += len(s.inbound)
+		messages += s.messages(len(s.inbound))
 		l.left()
 	}
 	if messages > 0 {

@@ -251,15 +251,27 @@ func (l *loop) greetStream(h *hold, o *opening) {
 
 // filters are those of all channels of a hold, each once: what the app's own
 // bytes go through.
-func (g *grip) filters() (filters []string) {
-	for i := range g.channels {
-		for _, f := range g.channels[i].Filters {
+func (g *grip) filters() []string { return filtersOf(g.channels) }
+
+func filtersOf(channels []GripChannel) (filters []string) {
+	for _, c := range channels {
+		for _, f := range c.Filters {
 			if !slices.Contains(filters, f) {
 				filters = append(filters, f)
 			}
 		}
 	}
 	return filters
+}
+
+func (in *Grip) rewritesBody() bool { return len(contentFilters(filtersOf(in.Channels))) > 0 }
+
+// Rewrite gives the body of an answer that holds nobody, as the filters of its
+// channels have it.
+func (in *Grip) Rewrite(body []byte) []byte {
+	g := grip{channels: in.Channels, meta: in.Meta}
+	body, _ = rewriteBody(g.filters(), g.subscriber(), body)
+	return body
 }
 
 // due is when a GRIP hold wants something of its own; zero: never.

@@ -26,7 +26,7 @@ import (
 // the reason that Grip-Status gave too.
 //
 // Keys that are not known have no effect, null is as good as absent, and an id
-// may be a number. Fields of the response that are about the connection, the
+// may be a number. A keep-alive without content is none. Fields of the response that are about the connection, the
 // length or the coding of the body, or a hold, are left out.
 //
 // The error wraps errGrip, except for ErrTooManyChannels; g is as it was then.
@@ -56,6 +56,9 @@ func (g *Grip) decodeInstruct(body []byte) error {
 	v, err := decodeObject(body, `{"hold": {"channels": [...]}}`, "hold", "response")
 	if err != nil {
 		return err
+	}
+	if v["hold"] == nil && v["response"] == nil && g.mode == ModeNone && g.Next == nil {
+		return inputError("hold", "hold and response are both missing; send one of them")
 	}
 	if hold := v["hold"]; hold != nil {
 		if err := g.decodeHold(hold); err != nil {
@@ -147,7 +150,7 @@ func (g *Grip) decodeKeepAlive(raw json.RawMessage) error {
 		return err
 	}
 	k := &KeepAlive{Timeout: gripTimeoutDefault}
-	if k.Data, err = decodeContent(field, "content", v); err != nil {
+	if k.Data, err = decodeContent(field, "content", v); err != nil || k.Data == nil {
 		return err
 	}
 	if v["timeout"] != nil {
@@ -195,8 +198,10 @@ func (g *Grip) decodeResponse(raw json.RawMessage) error {
 	return checkBodiless("response", r.Status, r.Body)
 }
 
+// decodeSeconds decodes a number of seconds, which may be in quotation marks:
+// Pushpin takes it, so that apps may send it.
 func decodeSeconds(field string, raw json.RawMessage) (time.Duration, error) {
-	seconds, ok := parseSeconds(raw)
+	seconds, ok := parseSeconds(bytes.Trim(raw, `"`))
 	if !ok {
 		return 0, inputError(field, "%s is %.40q; %s", field, raw, wholeSeconds)
 	}

@@ -150,12 +150,9 @@ func (l *loop) forward(h *hold, request *Request) {
 func (l *loop) answered(h *hold, a Answer, err error) {
 	s := h.socket
 	s.delivering = false
-	n, messages, closing := s.underWay, 0, false
+	n, messages, closing := s.underWay, s.messages(s.underWay), false
 	for i := range n {
 		closing = closing || s.inbound[i].opcode == opClose
-		if op := s.inbound[i].opcode; op == opText || op == opBinary {
-			messages++
-		}
 		s.pending -= len(s.inbound[i].payload) + messageOverhead
 		s.inbound[i] = inbound{}
 	}
@@ -191,6 +188,17 @@ func (l *loop) answered(h *hold, a Answer, err error) {
 	l.unchoke(h)
 }
 
+// messages is how many of the first n that wait are messages of the client, and
+// not only to tell the app of its coming and going.
+func (s *socket) messages(n int) (messages int) {
+	for _, m := range s.inbound[:n] {
+		if m.opcode == opText || m.opcode == opBinary {
+			messages++
+		}
+	}
+	return messages
+}
+
 // obeyAny does what the app's answer says; false: it could not be done.
 func (l *loop) obeyAny(h *hold, a Answer) bool {
 	if h.socket.over != nil {
@@ -202,7 +210,7 @@ func (l *loop) obeyAny(h *hold, a Answer) bool {
 // overload drops a socket's messages, which the app will not get, and says so.
 func (l *loop) overload(h *hold, underWay int, err error) {
 	s := h.socket
-	l.counts.inbound[inboundOverload].Add(uint64(underWay + len(s.inbound)))
+	l.counts.inbound[inboundOverload].Add(uint64(underWay + s.messages(len(s.inbound))))
 	s.inbound, s.pending = nil, 0
 	l.account(s)
 	end := EndOverload

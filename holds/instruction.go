@@ -129,7 +129,7 @@ func readGrip(g *Grip, mode Mode, err error) (Instruction, error) {
 // the client: because it may hold it, or is not served as it is.
 func (in *Instruction) Whole() bool {
 	g := in.Grip
-	return in.Mode != ModeNone || g != nil && (g.JSON || g.Next != nil || g.Status > 0 || g.Expose != nil)
+	return in.Mode != ModeNone || g != nil && (g.JSON || g.Next != nil || g.Status > 0 || g.Expose != nil || g.rewritesBody())
 }
 
 // Read reads an instruction that is the answer's body, without its codings.

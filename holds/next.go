@@ -39,6 +39,7 @@ func (l *loop) miss(h *hold, forced bool) {
 		l.setAlarm(h, l.hub.now().Add(missPause+rand.N(missSpan)))
 	case g.next == nil:
 		l.home.log.Warn("a hold misses an item and its instruction has no next link, it is ended so that its client asks the app", zap.String("hold", l.connection(h)))
+		h.state = recovering // what follows a hole is not owed
 		l.end(h, EndExpired)
 	default:
 		wait := missPause

@@ -136,9 +136,11 @@ func (l *loop) eventsRequest(h *hold) (request *Request, n int) {
 
 // poke asks the app for what it has to say, with no event.
 func (l *loop) poke(h *hold) {
-	if s := h.socket; s.over != nil && !s.over.told && !s.delivering {
-		l.takeMessage(h, message{opcode: opContinuation})
+	s := h.socket
+	if s.over == nil || s.over.told || s.over.detached || len(s.inbound) > s.underWay && s.delivering {
+		return // what waits asks as well
 	}
+	l.takeMessage(h, message{opcode: opContinuation})
 }
 
 // heard notes a client's close frame.
@@ -362,6 +364,9 @@ func (l *loop) subscribeItems(h *hold, channel GripChannel, position int64) {
 	if h.seats() == MaxChannels {
 		l.home.log.Warn("a socket would be in more than 64 channels, it does not join this one", zap.String("hold", l.connection(h)), zap.String("channel", channel.Name))
 		return
+	}
+	if h.state == live {
+		l.owed(h, l.hub.head.Load()+1) // a channel that it leaves next may have something on its way
 	}
 	g.channels = append(g.channels, channel)
 	l.subscribe(h, []string{channel.Name}, position)

@@ -45,7 +45,7 @@ type clientConn struct {
 	requestID  []byte
 	positionAt int     // where M0-Position's number is in head; 0: there is none
 	position   int64   // of the events, when the request was sent to the app
-	last       []byte  // Grip-Last fields, where the app is asked a second time; nil: it is not
+	last       []byte  // what the app is told of its answer, as it is asked a second time; nil: it is not
 	shown      []byte  // what is left of the head that fasthttp is shown
 	answer     *answer // what fasthttp is to write; nil: take over
 	body       []byte  // of a request that is answered here

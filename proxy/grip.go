@@ -44,9 +44,9 @@ func (c *clientConn) holdGrip(ex *lanes.Exchange, res *upstream.Response, rt *Ro
 		spec.Kind, spec.Paging = holds.ModeStream, in.Mode == holds.ModeNone
 		spec.Head, spec.Events = c.responseHead(nil, &answer), isEventStream(answer.Fields)
 	default:
-		return c.answerWhole(&answer, body)
+		return c.answerWhole(&answer, in.Grip.Rewrite(body))
 	}
-	if c.asksAgain(in.Grip) {
+	if c.asksAgain(in.Grip, spec.Kind) {
 		ex.Close()
 		c.detach()
 		return c.forward(rt)
@@ -58,14 +58,19 @@ func (c *clientConn) holdGrip(ex *lanes.Exchange, res *upstream.Response, rt *Ro
 	return c.openHold(spec)
 }
 
-// asksAgain reports whether the app is to be asked once more, and told which
-// items its answer had: there are others, of which the journal has not all, and
-// the instruction says no other way to get them.
-func (c *clientConn) asksAgain(g *holds.Grip) bool {
+// asksAgain reports whether the app is to be asked once more: there are items
+// behind those that its answer had, of which the journal has not all, and the
+// instruction says no other way to get them. For a long poll it is told which
+// its answer had, as it had nothing else to say; a stream's answer is thrown
+// away, and the next is to be as good as the first.
+func (c *clientConn) asksAgain(g *holds.Grip, kind holds.Mode) bool {
 	if g.Next != nil || c.last != nil || !c.req.isGET() || c.req.hasBody() || !c.site.cfg.Holds.Misses(g, c.position) {
 		return false
 	}
-	c.last = g.LastFields()
+	c.last = []byte{}
+	if kind == holds.ModeResponse {
+		c.last = g.LastFields()
+	}
 	return true
 }
 

@@ -134,13 +134,6 @@ func (c *client) over(within time.Duration) *client {
 	return c
 }
 
-// size is how many bytes of body have come.
-func (c *client) size() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.body)
-}
-
 // String is what the client has seen: status, body, and whether it is over. Of
 // an error in the peer's own words it is the status.
 func (c *client) String() string {

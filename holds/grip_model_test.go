@@ -1,0 +1,500 @@
+package holds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/url"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"holdfast/internal/http1"
+)
+
+// feed is a channel of the app's. Of one that counts the items have the ids 1,
+// 2, 3…, the prev-id of each is the one before, and the app has a history of
+// all of them. Of another the items have no ids, and there is no history.
+type feed struct {
+	name   string
+	counts bool
+	items  int               // that the app has published
+	ids    map[int]int64     // of those that do not count: what the hub gave them, in this run
+	cameAt map[int]time.Time // of those that count: when one first came to the hub of this run
+}
+
+// troubles are what can go wrong in a history, and the app's habits. Each
+// history has some of them.
+type troubles struct {
+	lose, delay, double bool // items, on their way to the hub
+	mix                 bool // another publisher, that knows nothing of the app's ids
+	lag                 bool // the app reads a history without the newest items
+	fail                bool // it answers 403, 500 or not at all
+	hint                bool // it has clients ask
+	timed               bool // its links have a timeout
+	tight               bool // the journal and the inboxes are small
+	end                 bool // processes end
+	pages               int  // items that the app puts into one answer; 0: all
+	bare                bool // its pages name no channels
+}
+
+// delayed is an item that comes to the hub later.
+type delayed struct {
+	feed  *feed
+	n     int
+	again bool // it came before
+}
+
+// gripClient is a client of a GRIP stream. It keeps what it has of each
+// channel, and comes back with that.
+type gripClient struct {
+	name     string
+	channels []string
+	linkless bool           // the app gives it no next link
+	blind    bool           // … and says nothing of what it has
+	last     map[string]int // the last item that it has of a channel that counts
+
+	visit *gripAsk // nil: none is under way
+	hold  *hold
+	loop  *loop
+	pipe  *pipe
+	rest  string           // read, and no whole line yet
+	from  int64            // the oracle: items of channels that do not count are given from here on
+	given map[string][]int // items that the present hold has given, of channels where they are not counted
+}
+
+// gripAsk is a request on its way to the app and back: a client's visit, or
+// that of a link. At each step it waits until its turn comes.
+type gripAsk struct {
+	key      string
+	target   string
+	fields   string
+	again    bool // a visit: the app is told what its first answer had
+	stage    int
+	answer   Answer
+	answered chan Answer // a link's
+}
+
+// The steps of a request: it waits for a slot, is at the app, was answered.
+const (
+	gripWaits = iota
+	gripAsked
+	gripAnswered
+)
+
+// gripWorld is a hub with loops, clients of GRIP streams, their app, and the
+// oracle.
+type gripWorld struct {
+	world
+	troubles
+	feeds   []*feed
+	late    []delayed
+	clients []*gripClient
+	links   []*gripAsk // that are followed, in the order of their keys
+	asked   map[string]bool
+	coming  chan *gripAsk
+	cancel  context.CancelFunc
+	quiet   bool // nothing goes wrong any more
+
+	visits, follows, pages, fails, lost, slow, misses int
+}
+
+func newGripWorld(seed uint64) *gripWorld {
+	w := &gripWorld{world: world{seed: seed, rand: rand.New(rand.NewPCG(seed, 1998))}}
+	w.clock.at = time.UnixMicro(1_760_000_000_000_000)
+	some := func() bool { return w.rand.IntN(5) < 2 }
+	w.troubles = troubles{lose: some(), delay: some(), double: some(), mix: some(), lag: some(), fail: some(),
+		hint: w.rand.IntN(8) == 0, timed: w.rand.IntN(8) == 0, tight: some(), end: some(), bare: some()}
+	if some() {
+		w.troubles.pages = 1 + w.rand.IntN(4)
+	}
+	for i, name := range []string{"a", "b", "c", "u", "v"} {
+		w.feeds = append(w.feeds, &feed{name: name, counts: i < 3})
+	}
+	for i := range 6 {
+		c := &gripClient{name: fmt.Sprint("client ", i), linkless: w.rand.IntN(6) == 0, blind: w.rand.IntN(6) == 0, last: make(map[string]int)}
+		for _, i := range w.rand.Perm(len(w.feeds))[:1+w.rand.IntN(3)] {
+			c.channels = append(c.channels, w.feeds[i].name)
+		}
+		w.clients = append(w.clients, c)
+	}
+	w.begin()
+	return w
+}
+
+// begin begins a run: another hub, and nobody is held.
+func (w *gripWorld) begin() {
+	w.start()
+	home := w.loops[0].home
+	home.ctx, w.cancel = context.WithCancel(context.Background())
+	coming := make(chan *gripAsk, linksAtOnce)
+	cfg := *home.limits.Load()
+	cfg.OutboxBytes = 20 + w.rand.IntN(400)
+	cfg.Forward = func(ctx context.Context, r *Request) (Answer, error) {
+		a := &gripAsk{key: r.Target + "\r\n" + string(r.Fields), target: r.Target, fields: string(r.Fields), answered: make(chan Answer, 1)}
+		select {
+		case coming <- a:
+		case <-ctx.Done():
+			return Answer{}, ErrStopping
+		}
+		select {
+		case answer := <-a.answered:
+			if answer.Status == 0 {
+				return answer, ErrDown
+			}
+			return answer, nil
+		case <-ctx.Done():
+			return Answer{}, ErrStopping
+		}
+	}
+	home.limits.Store(&cfg)
+	w.coming, w.links, w.asked = coming, nil, make(map[string]bool)
+	if !w.tight {
+		w.hub.journal.limits = Config{}.withDefaults().Journal
+		for _, l := range w.loops {
+			l.pace.events = usualPace.events
+		}
+	}
+	for _, f := range w.feeds {
+		f.ids, f.cameAt = make(map[int]int64), make(map[int]time.Time)
+	}
+}
+
+func (w *gripWorld) one(in int) bool { return w.rand.IntN(in) == 0 }
+
+// step does one random thing.
+func (w *gripWorld) step(t *testing.T) {
+	c := w.clients[w.rand.IntN(len(w.clients))]
+	switch n := w.rand.IntN(100); {
+	case n < 20:
+		w.publishNext(w.feeds[w.rand.IntN(len(w.feeds))])
+	case n < 24 && len(w.late) > 0:
+		w.arrive(w.rand.IntN(len(w.late)))
+	case n < 38:
+		w.goOn(t, c)
+	case n < 46 && len(w.links) > 0:
+		w.goOnWith(t, w.links[w.rand.IntN(len(w.links))])
+	case n < 68:
+		w.loops[w.rand.IntN(len(w.loops))].turn()
+	case n < 86:
+		w.readLines(t, c, w.rand.IntN(300))
+	case n < 88:
+		w.leave(t, c)
+	case n < 97:
+		d := time.Duration(w.rand.IntN(100)) * time.Millisecond
+		if w.one(6) {
+			d *= 30
+		}
+		w.pass(t, d)
+	case n < 98 && c.hold != nil && c.hold.state > joining:
+		c.loop.end(c.hold, EndPublished)
+		c.loop.bury()
+	case n < 99 && w.end && w.one(4):
+		w.endProcess(t)
+	}
+	w.collect(t)
+}
+
+// pass lets time pass.
+func (w *gripWorld) pass(t *testing.T, d time.Duration) {
+	w.clock.at = w.clock.at.Add(d)
+	for _, l := range w.loops {
+		l.tick(w.clock.at)
+		w.collect(t)
+	}
+}
+
+// publishNext has the app publish an item, and others what is theirs.
+func (w *gripWorld) publishNext(f *feed) {
+	f.items++
+	d := delayed{feed: f, n: f.items}
+	switch {
+	case w.quiet || !f.counts:
+		w.offer(d)
+	case w.lose && w.one(6):
+		w.lost++
+	case w.delay && w.one(3):
+		w.late = append(w.late, d)
+	default:
+		w.offer(d)
+		if w.double && w.one(3) {
+			d.again = true
+			w.late = append(w.late, d)
+		}
+	}
+	if w.quiet || !w.one(6) {
+		return
+	}
+	other := w.feeds[w.rand.IntN(len(w.feeds))].name
+	switch {
+	case w.hint && w.one(4):
+		w.hub.publishItem(encodeItem(&Item{Channel: other, Stream: &StreamForm{Action: ActionHint}}))
+	case w.mix && w.one(2):
+		i := &Item{Channel: other, Stream: &StreamForm{Content: []byte("x=1\n")}}
+		if w.one(2) {
+			i.ID, i.PrevID = id(fmt.Sprint("x", w.rand.IntN(50))), id(fmt.Sprint("x", w.rand.IntN(50)))
+		}
+		w.hub.publishItem(encodeItem(i))
+	default:
+		p := text("native", other)
+		w.hub.publish(encode(&p), p.Channels)
+	}
+}
+
+// offer has an item come to the hub.
+func (w *gripWorld) offer(d delayed) {
+	f := d.feed
+	i := &Item{Channel: f.name, Stream: &StreamForm{Content: []byte(w.line(f, d.n))}}
+	if f.counts {
+		i.ID, i.PrevID = id(fmt.Sprint(d.n)), id(fmt.Sprint(d.n-1))
+		if f.cameAt[d.n].IsZero() {
+			f.cameAt[d.n] = w.clock.at
+		}
+	}
+	e := encodeItem(i)
+	w.hub.publishItem(e)
+	if !f.counts {
+		f.ids[d.n] = e.id
+	}
+}
+
+// line is an item's content: different ones are of different length.
+func (w *gripWorld) line(f *feed, n int) string {
+	return fmt.Sprintf("%s=%d %s\n", f.name, n, strings.Repeat(".", n*7%40))
+}
+
+// arrive has an item come that was late. A second time it comes within a
+// minute or not at all.
+func (w *gripWorld) arrive(i int) {
+	d := w.late[i]
+	w.late = slices.Delete(w.late, i, i+1)
+	if came := d.feed.cameAt[d.n]; !d.again || came.IsZero() || w.clock.at.Sub(came) < repeatedTime {
+		w.offer(d)
+	}
+}
+
+// goOn takes a client one step on the way to a hold.
+func (w *gripWorld) goOn(t *testing.T, c *gripClient) {
+	switch {
+	case c.hold != nil:
+	case c.visit == nil:
+		w.visits++
+		q := url.Values{"on": {strings.Join(c.channels, ",")}}
+		if c.blind {
+			q.Set("blind", "1")
+		} else {
+			for name, n := range c.last {
+				q.Set("last-"+name, fmt.Sprint(n))
+			}
+		}
+		if c.linkless {
+			q.Set("linkless", "1")
+		}
+		c.visit = &gripAsk{target: "/events?" + q.Encode()}
+	case c.visit.stage < gripAnswered:
+		w.carry(t, c.visit)
+	case c.visit.answer.Status != 200:
+		c.visit = nil
+	default:
+		w.hold(t, c)
+	}
+}
+
+// carry takes a request one step further.
+func (w *gripWorld) carry(t *testing.T, a *gripAsk) {
+	if a.stage == gripWaits {
+		a.answer.Position = w.hub.head.Load()
+	} else {
+		w.say(t, a)
+	}
+	a.stage++
+}
+
+// hold holds a client, as its answer says.
+func (w *gripWorld) hold(t *testing.T, c *gripClient) {
+	a := c.visit
+	in, mode, err := parseGrip(a.answer.Status, a.answer.Fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if in.Next == nil && !a.again && (&Holds{hub: w.hub}).Misses(in, a.answer.Position) {
+		w.visits++
+		c.visit = &gripAsk{target: a.target, fields: string(in.LastFields()), again: true}
+		return
+	}
+	w.joins++
+	spec := &Spec{Fields: []byte("Host: app.example\r\n"), Target: a.target, Host: "app.example", Events: true}
+	c.visit, c.rest, c.from, c.given = nil, "", a.answer.Position, make(map[string][]int)
+	c.loop, c.pipe = w.loops[w.rand.IntN(len(w.loops))], &pipe{room: 200 + w.rand.IntN(1000)}
+	c.hold = &hold{kind: ModeStream, descriptor: -1, more: &beyond{grip: newGrip(in, spec)}}
+	c.loop.sockets.(*pipes).of[c.hold] = c.pipe
+	var names []string
+	for _, channel := range in.Channels {
+		names = append(names, channel.Name)
+	}
+	w.hub.join(c.hold, c.loop, names, &opening{head: []byte("HEAD\n"), body: a.answer.Body, paging: mode == ModeNone, trust: a.again, from: a.answer.Position})
+}
+
+// say has the app answer: what its history has behind the last items that it is
+// told of, as much of that as it puts into one answer, and where the rest is.
+func (w *gripWorld) say(t *testing.T, a *gripAsk) {
+	a.answer.Status = 200
+	if w.fail && !w.quiet && w.one(5) {
+		w.fails++
+		a.answer.Status = []int{403, 500, 0}[w.rand.IntN(3)]
+		return
+	}
+	_, query, _ := strings.Cut(a.target, "?")
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lag, left, more := 0, 1<<30, false
+	if w.lag && !w.quiet && w.one(3) {
+		lag = 1 + w.rand.IntN(3)
+	}
+	if w.troubles.pages > 0 && q.Get("linkless") == "" {
+		left = w.troubles.pages
+	}
+	var channels []string
+	var body strings.Builder
+	for name := range strings.SplitSeq(q.Get("on"), ",") {
+		f := w.feed(name)
+		if !f.counts || q.Get("blind") != "" {
+			channels = append(channels, name)
+			continue
+		}
+		last, known := lastOf(a, q, name)
+		upTo := max(last, f.items-lag)
+		if !known {
+			last = upTo
+		}
+		if a.answered == nil && !q.Has("last-"+name) { // a first visit
+			fmt.Fprintf(&body, "%s@%d\n", name, last)
+		}
+		for ; last < upTo && left > 0; left-- {
+			last++
+			body.WriteString(w.line(f, last))
+		}
+		more = more || last < upTo
+		q.Set("last-"+name, fmt.Sprint(last))
+		channels = append(channels, fmt.Sprintf("%s; prev-id=%d", name, last))
+	}
+	a.answer.Body = []byte(body.String())
+	a.answer.Fields = w.instruct(t, q, channels, more)
+}
+
+// instruct is the instruction of an answer.
+func (w *gripWorld) instruct(t *testing.T, q url.Values, channels []string, more bool) []http1.Field {
+	list := "Grip-Channel: " + strings.Join(channels, ", ")
+	if more {
+		w.pages++
+		link := "Grip-Link: </events?" + q.Encode() + ">; rel=next"
+		if w.bare {
+			return fieldsOf(t, link)
+		}
+		return fieldsOf(t, list, link)
+	}
+	if q.Get("linkless") != "" {
+		return fieldsOf(t, "Grip-Hold: stream", list)
+	}
+	for _, f := range w.feeds {
+		q.Del("last-" + f.name)
+	}
+	link := "Grip-Link: </events?" + q.Encode() + ">; rel=next"
+	if w.timed {
+		link += "; timeout=120"
+	}
+	return fieldsOf(t, "Grip-Hold: stream", list, link)
+}
+
+// lastOf is the last item of a channel that a request tells of: what its client
+// says itself comes first.
+func lastOf(a *gripAsk, q url.Values, name string) (n int, known bool) {
+	value := q.Get("last-" + name)
+	if _, told, ok := strings.Cut(a.fields, "Grip-Last: "+name+"; last-id="); ok && value == "" {
+		value, _, _ = strings.Cut(told, "\r\n")
+	}
+	_, err := fmt.Sscan(value, &n)
+	return n, err == nil
+}
+
+func (w *gripWorld) feed(name string) *feed {
+	return w.feeds[slices.IndexFunc(w.feeds, func(f *feed) bool { return f.name == name })]
+}
+
+// collect takes over the links that are being followed since.
+func (w *gripWorld) collect(t *testing.T) {
+	k := &w.loops[0].home.links
+	k.mu.Lock()
+	running := k.running
+	fresh := slices.Sorted(maps.Keys(k.asked))
+	k.mu.Unlock()
+	for _, key := range fresh {
+		if !w.asked[key] {
+			w.asked[key] = true
+			w.follows++
+			w.checkAsk(t, key)
+		}
+	}
+	for len(w.links) < running {
+		a := <-w.coming
+		at, _ := slices.BinarySearchFunc(w.links, a, func(a, b *gripAsk) int { return strings.Compare(a.key, b.key) })
+		w.links = slices.Insert(w.links, at, a)
+	}
+}
+
+// goOnWith takes a link one step further.
+func (w *gripWorld) goOnWith(t *testing.T, a *gripAsk) {
+	if a.stage < gripAnswered {
+		w.carry(t, a)
+		return
+	}
+	k := &w.loops[0].home.links
+	k.mu.Lock()
+	k.asked[a.key].tries = linkTries // so many seconds are not waited for
+	k.mu.Unlock()
+	a.answered <- a.answer
+	for told := false; !told; runtime.Gosched() {
+		k.mu.Lock()
+		told = k.asked[a.key] == nil
+		k.mu.Unlock()
+	}
+	delete(w.asked, a.key)
+	w.links = slices.DeleteFunc(w.links, func(b *gripAsk) bool { return a == b })
+	w.collect(t)
+}
+
+// leave has a client leave.
+func (w *gripWorld) leave(t *testing.T, c *gripClient) {
+	c.visit = nil
+	if w.one(2) {
+		w.readLines(t, c, w.rand.IntN(2000)) // at any prefix
+	}
+	if c.hold == nil {
+		return
+	}
+	if c.hold.state == joining || w.one(2) {
+		c.pipe.fail = errors.New("reset by the client") // seen at the first write
+	}
+	if c.hold.state != joining && c.hold.state != closed {
+		c.loop.hangUp(c.hold)
+		c.loop.bury()
+	}
+	c.hold = nil
+}
+
+// endProcess ends the process, and begins another.
+func (w *gripWorld) endProcess(t *testing.T) {
+	w.restarts++
+	w.cancel()
+	for _, c := range w.clients {
+		w.readLines(t, c, w.rand.IntN(400))
+		c.hold, c.visit = nil, nil
+	}
+	w.begin()
+}
