@@ -154,7 +154,7 @@ func (i *Item) numbered(kind Mode) bool {
 func (l *loop) giveStream(h *hold, e *event, filters []string) {
 	f := e.item.Stream
 	switch {
-	case f == nil, f.Action == ActionSend && len(f.Content) == 0:
+	case f == nil:
 		h.cursor = e.id
 	case f.Action == ActionClose:
 		h.cursor = e.id

@@ -64,6 +64,16 @@ func TestNext_WhatTheJournalHasByThenIsNotAskedFor(t *testing.T) {
 	q.want(t, "HEAD\n8 ")
 }
 
+// The app had published it, and it had not come here, when the answer was made.
+func TestNext_WhatTheAnswerHasIsNotGivenAgain(t *testing.T) {
+	s, app := gripStage(t, Config{})
+	_, p := s.openGrip(linked("7"), "up to 7 ")
+	s.publishItem("a", "7", "6", "7 ")
+	s.publishItem("a", "8", "7", "8 ")
+	p.want(t, "HEAD\nup to 7 8 ")
+	s.wantUnasked(t, app)
+}
+
 func TestNext_AnIdleHourAsksTheAppNothing(t *testing.T) {
 	s, app := gripStage(t, Config{Heartbeat: 15 * time.Second})
 	for range 100 {

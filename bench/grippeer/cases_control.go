@@ -51,8 +51,8 @@ func controlCases() []testCase {
 		{name: "ws-subscribe", play: subscribed(`{"content":"text"}`, `{"content-bin":"AP8="}`, `{"type":"binary","content":"b"}`, `{"type":"text","content-bin":"dA=="}`)},
 		{name: "ws-published-ping", why: "a ping needs no content", play: subscribed(`{"type":"ping"}`, `{"type":"pong","content":"x"}`)},
 		{name: "ws-published-close", play: closed(`{"action":"close","code":4002,"reason":"go"}`)},
-		{name: "ws-published-close-bare", play: closed(`{"action":"close"}`)},
-		{name: "ws-published-close-text", play: closed(`{"action":"close","code":"4003","content":""}`)},
+		{name: "ws-published-close-bare", why: "a close without a reason says which end it is", play: closed(`{"action":"close"}`)},
+		{name: "ws-published-close-text", why: "a close without a reason says which end it is", play: closed(`{"action":"close","code":"4003","content":""}`)},
 		{name: "ws-published-close-bad-code", why: "a code that may not be sent is 1000", play: closed(`{"action":"close","code":1005}`)},
 		{name: "ws-published-refresh", why: "Debian's version does not have it", play: subscribed(`{"action":"refresh"}`)},
 		{name: "ws-published-close-tells-app", why: "the app is told what the client answered", play: func(p *play) {

@@ -96,6 +96,12 @@ func streamCases() []testCase {
 			p.stream("x\n", "")
 			p.note("%s; %s", c.settled(), c.fields())
 		}},
+		{name: "stream-large-body", play: largeBody(200_000)},
+		{name: "stream-very-large-body", alone: true, why: "1 MiB is the limit: a hold's first bytes are read before its client is answered", play: largeBody(2_000_000)},
+		{name: "stream-large-request", why: "what a request carried does not matter to its hold", play: func(p *play) {
+			p.says(plain("Grip-Hold: stream\nGrip-Channel: $c", "head\n"))
+			p.note("%s", p.send("POST", "", "", strings.Repeat("x", 200_000)).head().status)
+		}},
 		{name: "hold-words", why: "the word is read in any case", play: each(plain("Grip-Hold: Stream\nGrip-Channel: $c", "head\n"))},
 		{name: "hold-unknown", play: each(
 			plain("Grip-Hold: websocket\nGrip-Channel: $c", "x"), plain("Grip-Hold: forever\nGrip-Channel: $c", "x"), plain("Grip-Hold:\nGrip-Channel: $c", "x"))},
@@ -105,6 +111,17 @@ func streamCases() []testCase {
 	}
 }
 
+// largeBody plays a stream that begins with so many bytes.
+func largeBody(size int) func(*play) {
+	return func(p *play) {
+		p.says(plain("Grip-Hold: stream\nGrip-Channel: $c", strings.Repeat("x", size)))
+		c := p.get("").head()
+		c.settled()
+		p.note("%s, all of its bytes: %v", c.status, len(c.body) == size)
+	}
+}
+
+// channelCases are the forms of Grip-Channel.
 func channelCases() []testCase {
 	channels := func(field string, names ...string) func(*play) {
 		return held("Grip-Hold: stream\n"+field, "head\n", func(p *play, c *client) {

@@ -138,7 +138,7 @@ func linkCases() []testCase {
 			c.has("quiet", 6*time.Second)
 			p.note("%s", c)
 		}},
-		{name: "link-conflict-at-first", play: func(p *play) {
+		{name: "link-conflict-at-first", why: "Pushpin asks once more when a channel is new to it, Holdfast where something is missing", play: func(p *play) {
 			p.says(plain("Grip-Hold: stream\nGrip-Channel: $c", "head\n"))
 			p.get("").head()
 			p.items(item("9", "8", "nine\n"))

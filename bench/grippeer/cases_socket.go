@@ -51,7 +51,7 @@ func socketCases() []testCase {
 			s := p.socket("")
 			p.note("%s; %s", s.status, s)
 		}},
-		{name: "ws-open-and-close", play: opened(woh(grip, "OPEN\r\n", "CLOSE 2\r\n\x0f\xa0\r\n"))},
+		{name: "ws-open-and-close", why: "a close without a reason says which end it is", play: opened(woh(grip, "OPEN\r\n", "CLOSE 2\r\n\x0f\xa0\r\n"))},
 		{name: "ws-open-disconnect", play: opened(woh(grip, "OPEN\r\n", "DISCONNECT\r\n"))},
 		{name: "ws-open-twice", play: opened(woh(grip, "OPEN\r\nOPEN\r\n"))},
 		{name: "ws-no-extension", play: func(p *play) {
@@ -81,7 +81,7 @@ func socketCases() []testCase {
 		{name: "ws-close-by-client-500", why: "a client that closes is answered, whatever the app does", play: closedByClient(func(s *socket) { s.sayClose(1001, "") }, answer("500 Odd", "", "x"))},
 		{name: "ws-client-vanishes", play: closedByClient(func(s *socket) { s.close() }, woh(""))},
 		{name: "ws-close-by-app", play: closedByApp("CLOSE 5\r\n\x0f\xa0bye\r\n")},
-		{name: "ws-close-by-app-empty", play: closedByApp("CLOSE\r\n")},
+		{name: "ws-close-by-app-empty", why: "a close without a reason says which end it is", play: closedByApp("CLOSE\r\n")},
 		{name: "ws-close-by-app-0", why: "0 is what libraries say where a view gives no code; it is not one that may be sent", play: closedByApp("CLOSE 2\r\n\x00\x00\r\n")},
 		{name: "ws-close-by-app-1005", why: "1005 may not be sent", play: closedByApp("CLOSE 2\r\n\x03\xed\r\n")},
 		{name: "ws-disconnect-by-app", why: "the app is told of every socket that ends without a close", play: closedByApp("DISCONNECT\r\n")},
@@ -92,12 +92,8 @@ func socketCases() []testCase {
 			s.over(3 * moment)
 			p.note("%s; %s", s, p.bodies())
 		}},
-		{name: "ws-app-other-type-later", play: func(p *play) {
-			p.sockets(func(request) string { return plain("", "") })
-			s := p.socket("")
-			s.say("x")
-			p.note("%s; %s", s.gets(1), p.bodies())
-		}},
+		{name: "ws-app-other-type-later", play: otherType("text")},
+		{name: "ws-app-other-type-empty", why: "no event is none, of whatever type", play: otherType("")},
 		{name: "ws-events-from-a-client", why: "Pushpin lets it through if the type is spelled otherwise", play: func(p *play) {
 			p.sockets(nil)
 			p.note("%s; asked %d", p.send("POST", "", "Content-Type: application/websocket-events\nConnection-Id: x", "OPEN\r\n").head(), len(p.seen()))
@@ -107,6 +103,17 @@ func socketCases() []testCase {
 			p.says(plain("", "a page"))
 			p.note("%s; %s", p.get("").head(), p.seen()[0].method)
 		}},
+	}
+}
+
+// otherType plays an app that answers a message with what is no events.
+func otherType(body string) func(*play) {
+	return func(p *play) {
+		p.sockets(func(request) string { return plain("", body) })
+		s := p.socket("")
+		s.say("x")
+		s.gets(1)
+		p.note("%s; %s", s, strings.TrimSuffix(p.bodies(), ` "DISCONNECT\r\n"`))
 	}
 }
 
@@ -240,7 +247,7 @@ func messageCases() []testCase {
 			}
 			p.note("%s", s)
 		}},
-		{name: "ws-bytes-accepted", play: func(p *play) {
+		{name: "ws-bytes-accepted", why: "not there; a socket whose app does so is ended", play: func(p *play) {
 			p.view(func(r request) string {
 				p.note("%q replayed %s", r.body, r.get("Content-Bytes-Replayed"))
 				switch len(p.seen()) {
@@ -259,7 +266,7 @@ func messageCases() []testCase {
 			p.asked(3, moment)
 			p.note("%s", s.gets(1))
 		}},
-		{name: "ws-keep-alive-interval", play: func(p *play) {
+		{name: "ws-keep-alive-interval", why: "not there", play: func(p *play) {
 			p.view(func(r request) string {
 				if len(p.seen()) == 1 {
 					return woh("Sec-WebSocket-Extensions: grip\nKeep-Alive-Interval: 1", "OPEN\r\n")

@@ -110,18 +110,22 @@ func bound(ctx context.Context, paths ...string) error {
 	return nil
 }
 
-// answers asks until a request whose answer is an instruction is answered.
-// Before Pushpin's parts have found each other it may never be.
+// answers asks until requests whose answer is an instruction are answered, ten
+// in a row: before Pushpin's parts have found each other some never are.
 func answers(ctx context.Context, addr string) error {
 	var c *client
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+	good := 0
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		c = send(addr, "GET / HTTP/1.1\r\nHost: "+addr+"\r\n\r\n").over(time.Second)
 		c.close()
-		if strings.HasPrefix(c.String(), "200") {
+		if good++; !strings.HasPrefix(c.String(), "200") {
+			good = 0
+		}
+		if good == 10 {
 			return nil
 		}
 	}
-	return fmt.Errorf("a request to %s was not answered by 200 in 20 s: %s", addr, c)
+	return fmt.Errorf("requests to %s were not answered by 200 in 20 s: %s", addr, c)
 }
 
 func startHoldfast(ctx context.Context, bench *peer.Bench, at places) error {

@@ -56,6 +56,24 @@ func TestGripExpress_AStreamGetsWhatIsPublishedAsItIs(t *testing.T) {
 	eventuallyHolds(t, s.addr, holdsShown{})
 }
 
+func TestGripExpress_AnItemThatIsPublishedTwiceIsGivenOnce(t *testing.T) {
+	t.Parallel()
+	s := startExpress(t)
+	f, c := s.followExpress("news"), openSocket(t, s.addr, "/ws-room?channel=news")
+	for _, item := range []string{"one", "two", "one", "three", "two"} {
+		s.mustPublish("news", item, "id="+item)
+	}
+	for _, item := range []string{"one", "two", "three"} {
+		f.wantRaw(item)
+		c.want(item)
+	}
+	for range 2 { // without an id they are two
+		s.mustPublish("news", "the same", "")
+		f.wantRaw("the same")
+		c.want("the same")
+	}
+}
+
 func TestGripExpress_ALongPollGetsTheItemOrItsOwnBody(t *testing.T) {
 	t.Parallel()
 	s := startExpress(t)

@@ -26,6 +26,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,7 +39,7 @@ const (
 )
 
 func main() {
-	rules = append(append(rules, holdRules...), moreRules...)
+	rules = slices.Concat(rules, holdRules, gripRules, moreRules)
 	only := flag.String("only", "", "play the rule of this `name` alone")
 	list := flag.Bool("list", false, "list the rules and stop")
 	flag.Parse()

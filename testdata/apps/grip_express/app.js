@@ -72,7 +72,7 @@ app.get('/poll', (request, response) => {
 // The body is published to all kinds of holds at once; the answer is what the
 // publish address answered.
 app.post('/publish/:channel', express.raw({ type: '*/*', limit: '2mb' }), async (request, response) => {
-  const { as = 'configured', binary, close } = request.query;
+  const { as = 'configured', binary, close, id } = request.query;
   const body = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
   const content = binary ? new Uint8Array(body) : body.toString();
   const formats = close
@@ -83,7 +83,7 @@ app.post('/publish/:channel', express.raw({ type: '*/*', limit: '2mb' }), async 
         new WebSocketMessageFormat(content),
       ];
   try {
-    await publishers[as].publishFormats(request.params.channel, formats);
+    await publishers[as].publishFormats(request.params.channel, formats, id);
     response.json({ published: 200 });
   } catch (error) {
     response.json({ published: error.context?.statusCode ?? 0, text: String(error) });
