@@ -14,13 +14,15 @@ import (
 	"holdfast/internal/http1"
 )
 
-// maxDecoded bounds what a coded body may become.
-const maxDecoded = 1 << 20
+const (
+	maxDecoded = 1 << 20 // what a coded body may become
+	maxCodings = 3       // on one body: each is another pass over up to maxDecoded
+)
 
 // Decode takes the codings off an answer's body (RFC 9110 §8.4): gzip, deflate
 // and br, as middleware of the app puts them on. A body without any is returned
-// itself. Errors are of an unknown coding, a body that is not in it, and one
-// that would have more than 1 MiB.
+// itself. Errors are of an unknown coding, of more than three, of a body that is not
+// in its coding, and of one that would have more than 1 MiB.
 func Decode(fields []http1.Field, body []byte) ([]byte, error) {
 	var codings []string
 	for _, f := range fields {
@@ -32,7 +34,9 @@ func Decode(fields []http1.Field, body []byte) ([]byte, error) {
 			if !ok {
 				break
 			}
-			codings, list = append(codings, string(coding)), rest
+			if codings, list = append(codings, string(coding)), rest; len(codings) > maxCodings {
+				return nil, fmt.Errorf("the answer has more than %d Content-Encodings, one on the other; one is enough", maxCodings)
+			}
 		}
 	}
 	for i := len(codings) - 1; i >= 0; i-- { // the last was put on last

@@ -25,6 +25,7 @@ type feed struct {
 	items  int               // that the app has published
 	ids    map[int]int64     // of those that do not count: what the hub gave them, in this run
 	cameAt map[int]time.Time // of those that count: when one first came to the hub of this run
+	first  int               // of those: which came first
 }
 
 // troubles are what can go wrong in a history, and the app's habits. Each
@@ -160,7 +161,7 @@ func (w *gripWorld) begin() {
 		}
 	}
 	for _, f := range w.feeds {
-		f.ids, f.cameAt = make(map[int]int64), make(map[int]time.Time)
+		f.ids, f.cameAt, f.first = make(map[int]int64), make(map[int]time.Time), 0
 	}
 }
 
@@ -253,6 +254,9 @@ func (w *gripWorld) offer(d delayed) {
 		i.ID, i.PrevID = id(fmt.Sprint(d.n)), id(fmt.Sprint(d.n-1))
 		if f.cameAt[d.n].IsZero() {
 			f.cameAt[d.n] = w.clock.at
+			if f.first == 0 {
+				f.first = d.n
+			}
 		}
 	}
 	e := encodeItem(i)
@@ -329,7 +333,7 @@ func (w *gripWorld) hold(t *testing.T, c *gripClient) {
 	w.joins++
 	spec := &Spec{Fields: []byte("Host: app.example\r\n"), Target: a.target, Host: "app.example", Events: true}
 	c.visit, c.rest, c.from, c.given = nil, "", a.answer.Position, make(map[string][]int)
-	c.loop, c.pipe = w.loops[w.rand.IntN(len(w.loops))], &pipe{room: 200 + w.rand.IntN(1000)}
+	c.loop, c.pipe = w.loops[w.rand.IntN(len(w.loops))], &pipe{room: 30 + w.rand.IntN(400)}
 	c.hold = &hold{kind: ModeStream, descriptor: -1, more: &beyond{grip: newGrip(in, spec)}}
 	c.loop.sockets.(*pipes).of[c.hold] = c.pipe
 	var names []string
@@ -384,6 +388,9 @@ func (w *gripWorld) say(t *testing.T, a *gripAsk) {
 		q.Set("last-"+name, fmt.Sprint(last))
 		channels = append(channels, fmt.Sprintf("%s; prev-id=%d", name, last))
 	}
+	if !more && a.answered != nil && q.Has("paged") { // who has left all channels comes into them here
+		fmt.Fprintf(&body, "from=%d\n", a.answer.Position)
+	}
 	a.answer.Body = []byte(body.String())
 	a.answer.Fields = w.instruct(t, q, channels, more)
 }
@@ -393,6 +400,7 @@ func (w *gripWorld) instruct(t *testing.T, q url.Values, channels []string, more
 	list := "Grip-Channel: " + strings.Join(channels, ", ")
 	if more {
 		w.pages++
+		q.Set("paged", "1")
 		link := "Grip-Link: </events?" + q.Encode() + ">; rel=next"
 		if w.bare {
 			return fieldsOf(t, link)
@@ -405,6 +413,7 @@ func (w *gripWorld) instruct(t *testing.T, q url.Values, channels []string, more
 	for _, f := range w.feeds {
 		q.Del("last-" + f.name)
 	}
+	q.Del("paged")
 	link := "Grip-Link: </events?" + q.Encode() + ">; rel=next"
 	if w.timed {
 		link += "; timeout=120"
