@@ -218,6 +218,10 @@ func (l *loop) overload(h *hold, underWay int, err error) {
 		end = EndDraining
 	}
 	l.orphanDone(s)
+	if s.over != nil && s.over.closed { // its client ended it, and waits for the answer to that
+		l.closeAnswered(h)
+		return
+	}
 	l.end(h, end)
 }
 

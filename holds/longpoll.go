@@ -37,19 +37,30 @@ func (p *poll) appendAnswer(dst, fields, body []byte, id int64, gap bool) []byte
 	if gap && !p.bare {
 		dst = append(dst, "M0-Gap: true\r\n"...)
 	}
-	return append(p.appendFraming(dst, len(body)), body...)
+	return p.appendRest(dst, statusOf(p.head), body)
 }
 
-// appendFraming ends a head.
-func (p *poll) appendFraming(dst []byte, length int) []byte {
-	dst = strconv.AppendInt(append(dst, "Content-Length: "...), int64(length), 10)
+// statusOf is a head's status.
+func statusOf(head []byte) int {
+	line := bytes.TrimPrefix(head, []byte("HTTP/1.1 "))
+	status, _ := strconv.Atoi(string(line[:min(3, len(line))]))
+	return status
+}
+
+// appendRest ends a head and appends its body, where the status has one.
+func (p *poll) appendRest(dst []byte, status int, body []byte) []byte {
+	if bodiless(status) {
+		body = nil
+	} else {
+		dst = append(strconv.AppendInt(append(dst, "Content-Length: "...), int64(len(body)), 10), "\r\n"...)
+	}
 	switch {
 	case !p.keep:
-		dst = append(dst, "\r\nConnection: close"...)
+		dst = append(dst, "Connection: close\r\n"...)
 	case p.old:
-		dst = append(dst, "\r\nConnection: keep-alive"...)
+		dst = append(dst, "Connection: keep-alive\r\n"...)
 	}
-	return append(dst, "\r\n\r\n"...)
+	return append(append(dst, "\r\n"...), body...)
 }
 
 // appendItem renders the answer to a long poll that an item gives: its status,
@@ -68,7 +79,7 @@ func (p *poll) appendItem(dst []byte, f *AnswerForm, body []byte) []byte {
 	for _, field := range f.Fields {
 		dst = fmt.Appendf(dst, "%s: %s\r\n", field[0], field[1])
 	}
-	return append(p.appendFraming(dst, len(body)), body...)
+	return p.appendRest(dst, f.Status, body)
 }
 
 // giveAnswer answers a GRIP long poll with an item.
