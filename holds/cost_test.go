@@ -3,6 +3,7 @@ package holds
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -74,7 +75,7 @@ func TestCost_WhatWaitsIsNotCopied(t *testing.T) {
 
 // bareClients opens holds of so many clients, which have nothing of Go's about
 // them that would be measured too.
-func bareClients(t *testing.T, s *station, n int, channel func(i int) string) {
+func bareClients(t *testing.T, s *station, n int, spec func(i int) Spec) {
 	t.Helper()
 	fds := make([]int, 0, n)
 	t.Cleanup(func() {
@@ -98,7 +99,8 @@ func bareClients(t *testing.T, s *station, n int, channel func(i int) string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		spec := Spec{Kind: ModeStream, Channels: []string{channel(i)}, Head: []byte(chunkedHead), Chunked: true, Position: s.Position()}
+		spec := spec(i)
+		spec.Kind, spec.Head, spec.Chunked, spec.Position = ModeStream, []byte(chunkedHead), true, s.Position()
 		if err := s.Open(server, spec); err != nil {
 			t.Fatal(err)
 		}
@@ -115,6 +117,18 @@ func liveMemory() (heap, stacks int64) {
 	return int64(m.HeapAlloc), int64(m.StackInuse)
 }
 
+// eventstreamSpec is a GRIP hold as django-eventstream's answers make it: two
+// channels, a link with a token, what its ids are built of, a keep-alive.
+func eventstreamSpec(t testing.TB, i int) Spec {
+	in, err := ParseInstruction(200, fieldsOf(t, "Grip-Hold: stream", fmt.Sprintf("Grip-Channel: events-news; prev-id=5; filter=build-id; filter=skip-users, user-%d; filter=require-sub", i),
+		"Grip-Link: </events/?channel=news&link=next&recover=true&es-meta="+strings.Repeat("t", 180)+">; rel=next",
+		fmt.Sprintf(`Grip-Set-Meta: id_format="news:%%(events-news)s", user="%d"`, i), `Grip-Keep-Alive: event: keep-alive\ndata:\n\n; format=cstring; timeout=20`), Dialects{Grip: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Spec{Channels: in.Channels, Grip: in.Grip, Target: "/events/?channel=news", Host: "app.example", Fields: []byte("Host: app.example\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: app.example\r\n"), Events: true}
+}
+
 // The package comment names what it measures.
 func TestCost_AnIdleHold(t *testing.T) {
 	if testing.Short() {
@@ -124,17 +138,18 @@ func TestCost_AnIdleHold(t *testing.T) {
 	holds := min(10_000, (descriptors(t)-reserve)/2)
 	needDescriptors(t, 2*1000+reserve)
 	for _, c := range []struct {
-		what    string
-		most    int64 // bytes of live heap
-		channel func(i int) string
+		what string
+		most int64 // bytes of live heap
+		spec func(i int) Spec
 	}{
-		{"on a channel with others", 400, func(int) string { return "a" }},
-		{"on a channel of its own", 1000, func(i int) string { return fmt.Sprint("user-", i) }},
+		{"on a channel with others", 400, func(int) Spec { return Spec{Channels: []string{"a"}} }},
+		{"on a channel of its own", 1000, func(i int) Spec { return Spec{Channels: []string{fmt.Sprint("user-", i)}} }},
+		{"of django-eventstream's", 4000, func(i int) Spec { return eventstreamSpec(t, i) }},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			s := startStation(t, Config{})
 			heap, stacks := liveMemory()
-			bareClients(t, s, holds, c.channel)
+			bareClients(t, s, holds, c.spec)
 			s.untilLive(holds)
 			nowHeap, nowStacks := liveMemory()
 			each, eachStack := (nowHeap-heap)/int64(holds), (nowStacks-stacks)/int64(holds)

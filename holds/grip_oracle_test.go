@@ -123,7 +123,7 @@ func (w *gripWorld) judgePlain(t *testing.T, c *gripClient, f *feed, n int) {
 // mayOvertake reports whether an item of a channel may go out before one that
 // comes before it: where what it waits for does not come soon.
 func (w *gripWorld) mayOvertake(f *feed) bool {
-	if w.lose || w.mix || w.hint {
+	if w.lose || w.mix || w.hint || w.tight || w.run > 1 {
 		return true
 	}
 	for n, came := range f.cameAt {
