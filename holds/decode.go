@@ -24,6 +24,9 @@ const (
 // itself. Errors are of an unknown coding, of more than three, of a body that is not
 // in its coding, and of one that would have more than 1 MiB.
 func Decode(fields []http1.Field, body []byte) ([]byte, error) {
+	if len(body) == 0 {
+		return body, nil // of an answer that has none, whatever it would be in
+	}
 	var codings []string
 	for _, f := range fields {
 		if !http1.EqualFold(f.Name, "content-encoding") {

@@ -117,7 +117,13 @@ func (l *loop) sendAll(h *hold, pieces [][]byte, events []*event) {
 	for _, b := range pieces {
 		size += len(b)
 	}
+	if size == 0 {
+		return
+	}
 	h.wrote = true
+	if g := h.grip(); g != nil {
+		g.wroteAt = l.hub.now()
+	}
 	n := 0
 	if h.outbox == nil {
 		var err error

@@ -167,7 +167,6 @@ func (l *loop) giveStream(h *hold, e *event, filters []string) {
 		l.unfit(h, errOtherFilters)
 	case len(contentFilters(filters)) == 0:
 		l.giveEvent(h, e)
-		h.grip().wroteAt = l.hub.now()
 	default:
 		content, err := rewrite(filters, h.grip().subscriber(), f.Content)
 		if h.cursor = e.id; err != nil {
@@ -175,7 +174,6 @@ func (l *loop) giveStream(h *hold, e *event, filters []string) {
 			return
 		}
 		l.giveOwn(h, frameStream(content, h.chunked))
-		h.grip().wroteAt = l.hub.now()
 	}
 }
 

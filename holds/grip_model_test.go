@@ -101,16 +101,16 @@ type gripWorld struct {
 	cancel  context.CancelFunc
 	quiet   bool // nothing goes wrong any more
 
-	visits, follows, pages, fails, lost, slow, misses int
+	visits, follows, pages, fails, lost, slow int
 }
 
 func newGripWorld(seed uint64) *gripWorld {
 	w := &gripWorld{world: world{seed: seed, rand: rand.New(rand.NewPCG(seed, 1998))}}
 	w.clock.at = time.UnixMicro(1_760_000_000_000_000)
-	some := func() bool { return w.rand.IntN(5) < 2 }
-	w.troubles = troubles{lose: some(), delay: some(), double: some(), mix: some(), lag: some(), fail: some(),
-		hint: w.rand.IntN(8) == 0, timed: w.rand.IntN(8) == 0, tight: some(), end: some(), bare: some()}
-	if some() {
+	often := func() bool { return w.rand.IntN(5) < 2 }
+	w.troubles = troubles{lose: often(), delay: often(), double: often(), mix: often(), lag: often(), fail: often(),
+		hint: w.rand.IntN(8) == 0, timed: w.rand.IntN(8) == 0, tight: often(), end: often(), bare: often()}
+	if often() {
 		w.troubles.pages = 1 + w.rand.IntN(4)
 	}
 	for i, name := range []string{"a", "b", "c", "u", "v"} {
@@ -118,13 +118,21 @@ func newGripWorld(seed uint64) *gripWorld {
 	}
 	for i := range 6 {
 		c := &gripClient{name: fmt.Sprint("client ", i), linkless: w.rand.IntN(6) == 0, blind: w.rand.IntN(6) == 0, last: make(map[string]int)}
-		for _, i := range w.rand.Perm(len(w.feeds))[:1+w.rand.IntN(3)] {
-			c.channels = append(c.channels, w.feeds[i].name)
+		if c.channels = w.some(); i > 0 && w.one(2) {
+			c.channels = w.clients[0].channels // who follows the same link asks once
 		}
 		w.clients = append(w.clients, c)
 	}
 	w.begin()
 	return w
+}
+
+// some gives some of the channels.
+func (w *gripWorld) some() (names []string) {
+	for _, i := range w.rand.Perm(len(w.feeds))[:1+w.rand.IntN(3)] {
+		names = append(names, w.feeds[i].name)
+	}
+	return names
 }
 
 // begin begins a run: another hub, and nobody is held.
@@ -446,7 +454,9 @@ func (w *gripWorld) collect(t *testing.T) {
 	for _, key := range fresh {
 		if !w.asked[key] {
 			w.asked[key] = true
-			w.follows++
+			if !w.timed {
+				w.follows++
+			}
 			w.checkAsk(t, key)
 		}
 	}

@@ -232,10 +232,13 @@ func (w *gripWorld) settle(t *testing.T) {
 		w.arrive(0)
 	}
 	w.rest(t)
-	w.span(t, 2*parkedTime, time.Second)
+	w.span(t, settleTime, 2*time.Second)
+	if !w.lag && !w.delay && !w.double {
+		w.checkCame(t)
+	}
 	for _, f := range w.feeds { // those that count come first
 		w.publishNext(f)
-		w.span(t, parkedTime+missPause+missMost+2*time.Second, 2*time.Second)
+		w.span(t, settleTime, 2*time.Second)
 	}
 	for _, c := range w.clients {
 		if c.hold == nil || c.hold.state != live {
@@ -259,7 +262,27 @@ func (w *gripWorld) settle(t *testing.T) {
 	if w.follows+w.visits > asked && !w.timed {
 		w.failf(t, "in an hour without items the app is asked")
 	}
+	if smooth := !(w.lose || w.delay || w.double && w.end || w.mix || w.lag || w.hint || w.tight || w.troubles.pages > 0); smooth && w.follows > 0 {
+		w.failf(t, "nothing is missing, and %d links are followed", w.follows)
+	}
 	w.cancel()
+}
+
+// settleTime is as long as anything may wait, and a little more.
+const settleTime = parkedTime + missPause + missMost + 2*time.Second
+
+// checkCame requires that clients have what has come to the hub: they need no
+// further item to show them that they miss something.
+func (w *gripWorld) checkCame(t *testing.T) {
+	for _, c := range w.clients {
+		for _, name := range c.channels {
+			for n := range w.feed(name).cameAt {
+				if !c.blind && c.last[name] < n {
+					w.failf(t, "%s: at rest it has %s up to %d, and %d has come", c.name, name, c.last[name], n)
+				}
+			}
+		}
+	}
 }
 
 // span lets time pass in steps, and everybody do what is to be done.
@@ -291,4 +314,13 @@ func TestGrip_EveryHistoryIsWholeForWhoStays(t *testing.T) {
 	}
 	t.Logf("%d seeds: %d visits, %d holds, %d items given, %d lost on the way, %d links followed, %d pages, %d failures of the app, %d holds ended, %d of them slow, %d restarts",
 		*modelSeeds, all.visits, all.joins, all.deliveries, all.lost, all.follows, all.pages, all.fails, all.ends, all.slow, all.restarts)
+	if all.follows > all.joins {
+		t.Errorf("%d links are followed for %d holds: the app is asked too often", all.follows, all.joins)
+	}
+	for what, n := range map[string]int{"hold": all.joins, "item": all.deliveries, "loss": all.lost, "link": all.follows, "page": all.pages,
+		"failure": all.fails, "slow end": all.slow, "restart": all.restarts} {
+		if n == 0 {
+			t.Errorf("not one %s in all histories: they prove little", what)
+		}
+	}
 }

@@ -143,6 +143,13 @@ func (l *loop) giveBack(h *hold) {
 // its client has sent since. It must not wait.
 type Return func(conn net.Conn, early []byte)
 
+// isStale reports whether an alarm is of a hold that is no more, or that is to
+// be looked at sooner.
+func (l *loop) isStale(a alarm) bool {
+	h := l.lookup(a.slot, a.generation)
+	return h == nil || h.poll == nil && !a.at.Equal(h.grip().alarmAt)
+}
+
 // alarms are when holds of a loop are to be looked at: long polls, and GRIP
 // holds that want something of their own.
 type alarms []alarm
@@ -184,7 +191,7 @@ func (l *loop) timeOut(now time.Time) {
 // more are let go when they are the most of all.
 func (l *loop) setAlarm(h *hold, at time.Time) {
 	if len(l.alarms) > alarmsLeast && len(l.alarms) > 2*(len(l.table)-len(l.vacant)) {
-		l.alarms = slices.DeleteFunc(l.alarms, func(a alarm) bool { return l.lookup(a.slot, a.generation) == nil })
+		l.alarms = slices.DeleteFunc(l.alarms, l.isStale)
 		heap.Init(&l.alarms)
 	}
 	heap.Push(&l.alarms, alarm{at, h.slot, h.generation})

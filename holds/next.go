@@ -157,7 +157,6 @@ func (l *loop) followed(h *hold, u *url.URL, a Answer, err error) {
 	now := l.hub.now()
 	g.heardAt = now
 	if len(body) > 0 {
-		g.wroteAt = now
 		l.send(h, frameStream(body, h.chunked))
 	}
 	switch {

@@ -403,7 +403,4 @@ func (l *loop) giveMessage(h *hold, e *event, filters []string) {
 		}
 		l.giveOwn(h, appendFrame(nil, f.Kind, content))
 	}
-	if g := h.grip(); g != nil {
-		g.wroteAt = l.hub.now()
-	}
 }

@@ -2,6 +2,7 @@ package holds
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -44,7 +45,7 @@ func (h *hub) publishItem(e *event) (reached int) {
 	switch s := r.items; {
 	case !e.item.closes() && s.repeated(r, e.item, now.Add(-repeatedTime).Sub(h.epoch)):
 		h.settle(r, int64(now.Sub(h.epoch))) // it may have been made for this one
-	case s.early(e.item) && h.park(e, now):
+	case s.early(r, e.item) && h.park(e, now):
 	default:
 		reached = h.enterItem(e, now) + h.follow(r, now)
 	}
@@ -83,8 +84,16 @@ func (s *sequence) repeated(r *room, i *Item, since time.Duration) bool {
 }
 
 // early reports whether the item before this one has not come yet.
-func (s *sequence) early(i *Item) bool {
-	return s.known && i.PrevID != nil && !i.NoSeq && *i.PrevID != s.last
+func (s *sequence) early(r *room, i *Item) bool {
+	if !s.known || i.PrevID == nil || i.NoSeq || *i.PrevID == s.last {
+		return false
+	}
+	for n := len(r.ring) - 1; n >= max(0, len(r.ring)-repeatedLook); n-- {
+		if e := r.ring[n]; e.isItem() && e.item.ID != nil && *e.item.ID == *i.PrevID {
+			return false // it came, and another behind it that was late itself
+		}
+	}
+	return true
 }
 
 // park has an item wait; false: too much waits already. h.mu is held.
@@ -116,7 +125,7 @@ func (h *hub) enterItem(e *event, now time.Time) (reached int) {
 func (h *hub) follow(r *room, now time.Time) (reached int) {
 	s := r.items
 	for i := 0; i < len(s.parked); i++ {
-		if e := s.parked[i]; !s.early(e.item) {
+		if e := s.parked[i]; !s.early(r, e.item) {
 			h.unpark(r, i)
 			reached += h.enterItem(e, now)
 			i = -1 // again from the first
@@ -144,8 +153,9 @@ func (h *hub) releaseLate(now time.Time) {
 		h.late[0] = lateRoom{}
 		h.late = h.late[1:]
 		for s := r.items; len(s.parked) > 0 && s.parked[0].at <= at; {
-			e := s.parked[0]
-			h.unpark(r, 0)
+			i := s.forerunner(0)
+			e := s.parked[i]
+			h.unpark(r, i)
 			h.enterItem(e, now)
 			h.follow(r, now)
 		}
@@ -153,6 +163,19 @@ func (h *hub) releaseLate(now time.Time) {
 	h.waits.Store(len(h.late) > 0)
 	h.mu.Unlock()
 	h.wake()
+}
+
+// forerunner is the place of the first of those that a parked item waits for,
+// one after the other, and that are parked too: its own, where there is none.
+func (s *sequence) forerunner(at int) int {
+	for range s.parked {
+		before := slices.IndexFunc(s.parked, func(e *event) bool { return e.item.ID != nil && *e.item.ID == *s.parked[at].item.PrevID })
+		if before < 0 {
+			break
+		}
+		at = before
+	}
+	return at
 }
 
 // place is from where a hold is fed of a channel of which it has all items up
@@ -187,7 +210,7 @@ func (h *hub) place(r *room, prev string, position int64) (from int64, found boo
 
 // seatItems says of each seat of a GRIP hold from where it is fed. missing: of
 // some channel it misses something. trust: the app was asked for that just now,
-// at position, and what it said is all there is. h.mu is held.
+// at position, and what it said is all there was up to there. h.mu is held.
 func (h *hub) seatItems(hd *hold, position int64, trust bool) (missing bool) {
 	hd.cursor = h.head.Load()
 	for i := range hd.seats() {
@@ -196,7 +219,7 @@ func (h *hub) seatItems(hd *hold, position int64, trust bool) (missing bool) {
 		if c := hd.grip().channel(s.room.name); c != nil && c.PrevID != nil {
 			from, found := h.place(s.room, *c.PrevID, position)
 			s.from = from
-			missing = missing || !found && !trust
+			missing = missing || !found && !(trust && position >= s.room.floor)
 		}
 		hd.cursor = min(hd.cursor, s.from)
 	}

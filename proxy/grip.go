@@ -20,10 +20,13 @@ func (c *clientConn) holdGrip(ex *lanes.Exchange, res *upstream.Response, rt *Ro
 	answer.Reason = bytes.Clone(res.Reason)
 	answer.Fields = cloneFields(res.Fields) // the exchange's are gone with the last byte
 	body, err := c.readHoldBody(ex, rt.Lane)
-	if err == nil {
+	if err == nil && !c.req.isHEAD() { // whose answer has no body
 		body, err = holds.Decode(answer.Fields, body)
 	}
-	if err == nil && in.Grip.JSON {
+	switch {
+	case err == nil && in.Grip.JSON && c.req.isHEAD():
+		return c.answerWhole(without(&answer, "content-type", "content-length", "content-encoding"), nil)
+	case err == nil && in.Grip.JSON:
 		in, err = in.Read(answer.Status, body)
 	}
 	if errors.Is(err, errLeft) {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -95,7 +96,7 @@ func (c *clientConn) hold(ex *lanes.Exchange, res *upstream.Response, rt *Route,
 
 // answerHeadOnly answers a HEAD with the head that a hold would have.
 func (c *clientConn) answerHeadOnly(head []byte) (keep bool, err error) {
-	c.record.phase, c.record.status = phaseAnswering, 200
+	c.record.phase, c.record.status = phaseAnswering, cmp.Or(c.record.status, 200)
 	keep = c.keepAlive()
 	return keep, c.writeOnce(append(appendPersistence(head, keep, c.req.minor == 0), "\r\n"...))
 }

@@ -335,7 +335,7 @@ var gripRules = []rule{
 	},
 	{
 		name: "items-out-of-order",
-		file: "holds/sequence.go", find: "case s.early(e.item) && h.park(e, now):", replace: "case false:",
+		file: "holds/sequence.go", find: "case s.early(r, e.item) && h.park(e, now):", replace: "case false:",
 		pkg: "holds", run: "^TestGrip_ItemsThatOvertookOthersArePutInOrder$",
 	},
 	{
