@@ -137,6 +137,7 @@ func TestNext_ALinkLeadsToTheSameHostOnly(t *testing.T) {
 		"http://app.example:81/x":     "",
 		"http://evil.example/x":       "",
 		"//evil.example/x":            "",
+		"http:next":                   "",
 		"file:///etc/passwd":          "",
 		"gopher://app.example/x":      "",
 		"http://app.example@evil.a/x": "",

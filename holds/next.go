@@ -120,7 +120,7 @@ func (g *grip) resolve(uri string) (*url.URL, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case u.Host != "" && !strings.EqualFold(u.Host, g.host), u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https":
+	case u.Host != "" && !strings.EqualFold(u.Host, g.host), u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https", u.Opaque != "":
 		return nil, errElsewhere
 	}
 	return u, nil
