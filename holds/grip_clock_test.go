@@ -394,3 +394,31 @@ func TestLink_FewAreFollowedAtATime(t *testing.T) {
 		p.want(t, "HEAD\n9 ")
 	}
 }
+
+// Of a channel without numbers nobody but the app can say what is missing: the
+// hold is not fed on as if nothing were.
+func TestGripEnds_WhatTheJournalHasLostIsAskedForOrEndsTheStream(t *testing.T) {
+	for _, next := range []*Link{nil, {URI: "/next"}} {
+		s, app := gripStage(t, Config{Journal: JournalLimits{Events: 2}})
+		s.loop.pace.events = 2 // more than that in one turn are fetched from the journal
+		h, p := s.openGrip(&Grip{Channels: []GripChannel{on("a", "")}, Next: next}, "")
+		p.want(t, "HEAD\n")
+		for n := range 5 {
+			s.hub.publishItem(encodeItem(&Item{Channel: "a", Stream: &StreamForm{Content: []byte(fmt.Sprint(n, " "))}}))
+		}
+		s.rest()
+		s.pass(time.Second, tenth)
+		if next == nil {
+			if !p.closed || p.reset || s.ended(EndExpired) != 1 || strings.Contains(string(p.bytes), "3 ") {
+				t.Errorf("without a link: closed %v, reset %v, it is sent %q", p.closed, p.reset, p.bytes)
+			}
+			continue
+		}
+		if p.want(t, ""); !h.grip().asking {
+			t.Fatalf("with a link: it is not asked for, the hold is in state %d", h.state)
+		}
+		s.reply(t, s.wantAsked(t, app), Answer{Fields: fieldsOf(t, "Grip-Hold: stream", "Grip-Channel: a", "Grip-Link: </next>; rel=next"), Body: []byte("0 1 2 3 4 ")})
+		s.publishItem("a", "", "", "5 ")
+		p.want(t, "0 1 2 3 4 5 ")
+	}
+}

@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/url"
-	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"holdfast/internal/http1"
 )
 
 // feed is a channel of the app's. Of one that counts the items have the ids 1,
@@ -68,25 +65,6 @@ type gripClient struct {
 	given map[string][]int // items that the present hold has given, of channels where they are not counted
 }
 
-// gripAsk is a request on its way to the app and back: a client's visit, or
-// that of a link. At each step it waits until its turn comes.
-type gripAsk struct {
-	key      string
-	target   string
-	fields   string
-	again    bool // a visit: the app is told what its first answer had
-	stage    int
-	answer   Answer
-	answered chan Answer // a link's
-}
-
-// The steps of a request: it waits for a slot, is at the app, was answered.
-const (
-	gripWaits = iota
-	gripAsked
-	gripAnswered
-)
-
 // gripWorld is a hub with loops, clients of GRIP streams, their app, and the
 // oracle.
 type gripWorld struct {
@@ -101,7 +79,7 @@ type gripWorld struct {
 	cancel  context.CancelFunc
 	quiet   bool // nothing goes wrong any more
 
-	visits, follows, pages, fails, lost, slow int
+	visits, follows, polls, pages, fails, lost, slow int
 }
 
 func newGripWorld(seed uint64) *gripWorld {
@@ -143,23 +121,7 @@ func (w *gripWorld) begin() {
 	coming := make(chan *gripAsk, linksAtOnce)
 	cfg := *home.limits.Load()
 	cfg.OutboxBytes = 20 + w.rand.IntN(400)
-	cfg.Forward = func(ctx context.Context, r *Request) (Answer, error) {
-		a := &gripAsk{key: r.Target + "\r\n" + string(r.Fields), target: r.Target, fields: string(r.Fields), answered: make(chan Answer, 1)}
-		select {
-		case coming <- a:
-		case <-ctx.Done():
-			return Answer{}, ErrStopping
-		}
-		select {
-		case answer := <-a.answered:
-			if answer.Status == 0 {
-				return answer, ErrDown
-			}
-			return answer, nil
-		case <-ctx.Done():
-			return Answer{}, ErrStopping
-		}
-	}
+	cfg.Forward = func(ctx context.Context, r *Request) (Answer, error) { return forwardAsk(ctx, r, coming) }
 	home.limits.Store(&cfg)
 	w.coming, w.links, w.asked = coming, nil, make(map[string]bool)
 	if !w.tight {
@@ -259,7 +221,7 @@ func (w *gripWorld) offer(d delayed) {
 	f := d.feed
 	i := &Item{Channel: f.name, Stream: &StreamForm{Content: []byte(w.line(f, d.n))}}
 	if f.counts {
-		i.ID, i.PrevID = id(fmt.Sprint(d.n)), id(fmt.Sprint(d.n-1))
+		i.ID, i.PrevID = id(strconv.Itoa(d.n)), id(strconv.Itoa(d.n-1))
 		if f.cameAt[d.n].IsZero() {
 			f.cameAt[d.n] = w.clock.at
 			if f.first == 0 {
@@ -276,7 +238,8 @@ func (w *gripWorld) offer(d delayed) {
 
 // line is an item's content: different ones are of different length.
 func (w *gripWorld) line(f *feed, n int) string {
-	return fmt.Sprintf("%s=%d %s\n", f.name, n, strings.Repeat(".", n*7%40))
+	const dots = "......................................."
+	return f.name + "=" + strconv.Itoa(n) + " " + dots[:n*7%len(dots)] + "\n"
 }
 
 // arrive has an item come that was late. A second time it comes within a
@@ -316,16 +279,6 @@ func (w *gripWorld) goOn(t *testing.T, c *gripClient) {
 	}
 }
 
-// carry takes a request one step further.
-func (w *gripWorld) carry(t *testing.T, a *gripAsk) {
-	if a.stage == gripWaits {
-		a.answer.Position = w.hub.head.Load()
-	} else {
-		w.say(t, a)
-	}
-	a.stage++
-}
-
 // hold holds a client, as its answer says.
 func (w *gripWorld) hold(t *testing.T, c *gripClient) {
 	a := c.visit
@@ -349,143 +302,6 @@ func (w *gripWorld) hold(t *testing.T, c *gripClient) {
 		names = append(names, channel.Name)
 	}
 	w.hub.join(c.hold, c.loop, names, &opening{head: []byte("HEAD\n"), body: a.answer.Body, paging: mode == ModeNone, trust: a.again, from: a.answer.Position})
-}
-
-// say has the app answer: what its history has behind the last items that it is
-// told of, as much of that as it puts into one answer, and where the rest is.
-func (w *gripWorld) say(t *testing.T, a *gripAsk) {
-	a.answer.Status = 200
-	if w.fail && !w.quiet && w.one(5) {
-		w.fails++
-		a.answer.Status = []int{403, 500, 0}[w.rand.IntN(3)]
-		return
-	}
-	_, query, _ := strings.Cut(a.target, "?")
-	q, err := url.ParseQuery(query)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lag, left, more := 0, 1<<30, false
-	if w.lag && !w.quiet && w.one(3) {
-		lag = 1 + w.rand.IntN(3)
-	}
-	if w.troubles.pages > 0 && q.Get("linkless") == "" {
-		left = w.troubles.pages
-	}
-	var channels []string
-	var body strings.Builder
-	for name := range strings.SplitSeq(q.Get("on"), ",") {
-		f := w.feed(name)
-		if !f.counts || q.Get("blind") != "" {
-			channels = append(channels, name)
-			continue
-		}
-		last, known := lastOf(a, q, name)
-		upTo := max(last, f.items-lag)
-		if !known {
-			last = upTo
-		}
-		if a.answered == nil && !q.Has("last-"+name) { // a first visit
-			fmt.Fprintf(&body, "%s@%d\n", name, last)
-		}
-		for ; last < upTo && left > 0; left-- {
-			last++
-			body.WriteString(w.line(f, last))
-		}
-		more = more || last < upTo
-		q.Set("last-"+name, fmt.Sprint(last))
-		channels = append(channels, fmt.Sprintf("%s; prev-id=%d", name, last))
-	}
-	if !more && a.answered != nil && q.Has("paged") { // who has left all channels comes into them here
-		fmt.Fprintf(&body, "from=%d\n", a.answer.Position)
-	}
-	a.answer.Body = []byte(body.String())
-	a.answer.Fields = w.instruct(t, q, channels, more)
-}
-
-// instruct is the instruction of an answer.
-func (w *gripWorld) instruct(t *testing.T, q url.Values, channels []string, more bool) []http1.Field {
-	list := "Grip-Channel: " + strings.Join(channels, ", ")
-	if more {
-		w.pages++
-		q.Set("paged", "1")
-		link := "Grip-Link: </events?" + q.Encode() + ">; rel=next"
-		if w.bare {
-			return fieldsOf(t, link)
-		}
-		return fieldsOf(t, list, link)
-	}
-	if q.Get("linkless") != "" {
-		return fieldsOf(t, "Grip-Hold: stream", list)
-	}
-	for _, f := range w.feeds {
-		q.Del("last-" + f.name)
-	}
-	q.Del("paged")
-	link := "Grip-Link: </events?" + q.Encode() + ">; rel=next"
-	if w.timed {
-		link += "; timeout=120"
-	}
-	return fieldsOf(t, "Grip-Hold: stream", list, link)
-}
-
-// lastOf is the last item of a channel that a request tells of: what its client
-// says itself comes first.
-func lastOf(a *gripAsk, q url.Values, name string) (n int, known bool) {
-	value := q.Get("last-" + name)
-	if _, told, ok := strings.Cut(a.fields, "Grip-Last: "+name+"; last-id="); ok && value == "" {
-		value, _, _ = strings.Cut(told, "\r\n")
-	}
-	_, err := fmt.Sscan(value, &n)
-	return n, err == nil
-}
-
-func (w *gripWorld) feed(name string) *feed {
-	return w.feeds[slices.IndexFunc(w.feeds, func(f *feed) bool { return f.name == name })]
-}
-
-// collect takes over the links that are being followed since.
-func (w *gripWorld) collect(t *testing.T) {
-	k := &w.loops[0].home.links
-	k.mu.Lock()
-	running := k.running
-	fresh := slices.Sorted(maps.Keys(k.asked))
-	k.mu.Unlock()
-	for _, key := range fresh {
-		if !w.asked[key] {
-			w.asked[key] = true
-			if !w.timed {
-				w.follows++
-			}
-			w.checkAsk(t, key)
-		}
-	}
-	for len(w.links) < running {
-		a := <-w.coming
-		at, _ := slices.BinarySearchFunc(w.links, a, func(a, b *gripAsk) int { return strings.Compare(a.key, b.key) })
-		w.links = slices.Insert(w.links, at, a)
-	}
-}
-
-// goOnWith takes a link one step further.
-func (w *gripWorld) goOnWith(t *testing.T, a *gripAsk) {
-	if a.stage < gripAnswered {
-		w.carry(t, a)
-		return
-	}
-	k := &w.loops[0].home.links
-	k.mu.Lock()
-	k.asked[a.key].tries = linkTries // so many seconds are not waited for
-	k.mu.Unlock()
-	a.answered <- a.answer
-	for told := false; !told; runtime.Gosched() {
-		k.mu.Lock()
-		told = k.asked[a.key] == nil
-		k.mu.Unlock()
-	}
-	delete(w.asked, a.key)
-	w.links = slices.DeleteFunc(w.links, func(b *gripAsk) bool { return a == b })
-	w.collect(t)
 }
 
 // leave has a client leave.

@@ -54,6 +54,14 @@ func OpenRequest(dst []byte, connection string) (fields, body []byte) {
 	return appendEventsFields(dst, connection, nil), appendSocketEvent(nil, socketEvent{kind: eventOpen, null: true})
 }
 
+// GoneRequest tells the app of a socket that it has opened and that nobody holds.
+func GoneRequest(spec *Spec) *Request {
+	o := overHTTP{id: spec.OverHTTP.Connection}
+	o.keep(spec.OverHTTP.Answer.Fields)
+	return &Request{Lane: spec.Lane, Method: "POST", Target: spec.Path, Fields: appendEventsFields(slices.Clip(spec.Fields), o.id, o.meta),
+		Body: appendSocketEvent(nil, socketEvent{kind: eventDisconnect, null: true})}
+}
+
 func appendEventsFields(dst []byte, connection string, meta []http1.Field) []byte {
 	dst = fmt.Appendf(dst, "Sec-WebSocket-Extensions: grip\r\nContent-Type: %s\r\nAccept: %s\r\nConnection-Id: %s\r\n", EventsType, EventsType, connection)
 	for _, m := range meta {

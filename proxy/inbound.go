@@ -42,7 +42,8 @@ func (s *Server) Forward(ctx context.Context, r *holds.Request) (holds.Answer, e
 		return holds.Answer{}, unseen(err)
 	}
 	stamp := &messageStamp{holds: site.cfg.Holds}
-	head, requestID := site.holdHead(r, lane.KeepAlive(), stamp)
+	requestID := appendNewID(nil)
+	head := site.holdHead(r, requestID, lane.KeepAlive(), stamp)
 	ex, err := slot.Do(ctx, lanes.Request{Head: head, Body: r.Body, Stamp: stamp, Again: sendableAgain([]byte(r.Method))})
 	if err != nil {
 		return holds.Answer{}, unseen(err)
@@ -100,8 +101,7 @@ func (s *messageStamp) Stamp(head []byte) {
 
 // holdHead is the head of what a hold asks, and stamp is told where in it the
 // position goes.
-func (s *site) holdHead(r *holds.Request, keepAlive bool, stamp *messageStamp) (head, requestID []byte) {
-	requestID = appendNewID(nil)
+func (s *site) holdHead(r *holds.Request, requestID []byte, keepAlive bool, stamp *messageStamp) (head []byte) {
 	head = append(append(append(append(head, r.Method...), ' '), r.Target...), " HTTP/1.1\r\n"...)
 	head = append(head, r.Fields...)
 	if !keepAlive {
@@ -118,7 +118,7 @@ func (s *site) holdHead(r *holds.Request, keepAlive bool, stamp *messageStamp) (
 		stamp.at = len(head)
 		head = append(head, "0000000000000000\r\n"...)
 	}
-	return append(head, "\r\n"...), requestID
+	return append(head, "\r\n"...)
 }
 
 // readReply reads the app's answer to what a hold asked, whole.

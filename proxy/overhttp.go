@@ -1,9 +1,12 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"time"
+
+	"go.uber.org/zap"
 
 	"holdfast/holds"
 	"holdfast/internal/http1"
@@ -29,7 +32,7 @@ func (c *clientConn) forwardHandshake(rt *Route) (keep bool, err error) {
 	fields, body := holds.OpenRequest(slices.Clip(along), connection)
 	stamp := &messageStamp{}
 	open := &holds.Request{Method: "POST", Target: string(c.req.target), Fields: fields, Body: body}
-	c.head, c.requestID = c.site.holdHead(open, rt.Lane.KeepAlive(), stamp)
+	c.head = c.site.holdHead(open, c.requestID, rt.Lane.KeepAlive(), stamp)
 	c.positionAt = stamp.at
 	c.record.phase = phaseWaiting
 	ex, res, keep, err := c.ask(rt.Lane, lanes.Request{Head: c.head, Body: body, Stamp: c}, nil, time.Now())
@@ -55,8 +58,25 @@ func (c *clientConn) forwardHandshake(rt *Route) (keep bool, err error) {
 	}
 	spec := holds.Spec{Kind: holds.ModeWebSocket, Position: c.position, Head: head, Grip: &holds.Grip{},
 		Lane: rt.Lane.Config().Name, Path: string(c.req.target), Fields: along, OverHTTP: &holds.OverHTTP{Connection: connection, Answer: answer}}
-	return c.openSocket(spec, c.site.cfg.Origins)
+	keep, err = c.openSocket(spec, c.site.cfg.Origins)
+	if !c.handedOver {
+		go c.server.tellGone(spec) // the app has opened a socket that there is not
+	}
+	return keep, err
 }
+
+// tellGone tells the app that the client of a socket it has opened has gone. It
+// ends with the app's answer, or with the time that one may take.
+func (s *Server) tellGone(spec holds.Spec) {
+	ctx, cancel := context.WithTimeout(context.Background(), goneTimeout)
+	defer cancel()
+	if _, err := s.Forward(ctx, holds.GoneRequest(&spec)); err != nil {
+		s.log.Debug("the app was not told that a client went before its socket was open", zap.Error(err))
+	}
+}
+
+// goneTimeout bounds the wait for the app to take that.
+const goneTimeout = time.Minute
 
 // handshakeFields are the fields of a handshake that each request of its socket
 // repeats: the client's own, but for what is said of this one connection, and
@@ -69,7 +89,7 @@ func (c *clientConn) handshakeFields() (lines []byte) {
 			continue
 		}
 		switch {
-		case http1.EqualFold(f.Name, "content-type"), http1.EqualFold(f.Name, "connection-id"), http1.EqualFold(f.Name, "content-bytes-replayed"), http1.EqualFold(f.Name, "sec-websocket-extensions"):
+		case http1.EqualFold(f.Name, "content-type"), http1.EqualFold(f.Name, "content-encoding"), http1.EqualFold(f.Name, "connection-id"), http1.EqualFold(f.Name, "content-bytes-replayed"), http1.EqualFold(f.Name, "sec-websocket-extensions"):
 			continue
 		}
 		lines = appendField(lines, f.Field)
