@@ -83,7 +83,7 @@ func (l *loop) giveEvent(h *hold, e *event) {
 		l.end(h, EndSlow)
 		return
 	}
-	h.cursor = e.id
+	h.pass(e)
 	l.sendEvents(h, e)
 }
 
@@ -256,14 +256,16 @@ func (l *loop) feed(h *hold) {
 // lost goes on with a hold of which the journal has let go what it was not fed yet.
 func (l *loop) lost(h *hold) {
 	switch {
-	case h.grip() != nil && h.socket == nil:
+	case h.grip() != nil && h.poll == nil && h.socket == nil && !l.hub.lostUncounted(h):
 		l.miss(h, false)
 	case h.poll != nil:
-		l.counts.gaps.Add(1)
+		if h.grip() == nil {
+			l.counts.gaps.Add(1)
+		}
 		h.cursor = l.hub.head.Load()
 		h.poll.answer = l.answerNothing(h, true)
 		l.end(h, EndExpired)
-	default: // it is told of the gap when it comes back
+	default: // it is told of the gap when it comes back; of items without prev-ids nobody could ask
 		l.end(h, EndSlow)
 	}
 }

@@ -45,7 +45,7 @@ type grip struct {
 func newGrip(in *Grip, spec *Spec) *grip {
 	g := &grip{fields: spec.Fields, host: spec.Host, events: spec.Events}
 	g.adopt(in)
-	g.link, _ = url.Parse(spec.Target)
+	g.link, _ = url.ParseRequestURI(spec.Target)
 	return g
 }
 
@@ -97,7 +97,7 @@ func (l *loop) giveItem(h *hold, e *event) {
 	g := h.grip()
 	switch {
 	case g == nil && (h.socket == nil || e.item.Socket == nil), g != nil && e.item == nil && h.socket == nil:
-		h.cursor = e.id
+		h.pass(e)
 		return
 	case e.item == nil: // to a socket
 		l.giveEvent(h, e)
@@ -108,7 +108,7 @@ func (l *loop) giveItem(h *hold, e *event) {
 	if g != nil {
 		g.heardAt = l.hub.now()
 		if c = g.channel(e.rooms[0].name); c == nil { // another instruction has left it out
-			h.cursor = e.id
+			h.pass(e)
 			return
 		}
 		filters = c.Filters
@@ -117,7 +117,7 @@ func (l *loop) giveItem(h *hold, e *event) {
 		switch {
 		case c.PrevID == nil:
 		case e.item.ID != nil && *e.item.ID == *c.PrevID: // the answer has it already
-			h.cursor = e.id
+			h.pass(e)
 			return
 		case e.item.PrevID == nil || *e.item.PrevID != *c.PrevID:
 			l.miss(h, false)
@@ -128,7 +128,7 @@ func (l *loop) giveItem(h *hold, e *event) {
 		}
 	}
 	if g != nil && !passes(filters, g.subscriber(), e.item.Meta) {
-		h.cursor = e.id
+		h.pass(e)
 		return
 	}
 	switch {
@@ -155,15 +155,15 @@ func (l *loop) giveStream(h *hold, e *event, filters []string) {
 	f := e.item.Stream
 	switch {
 	case f == nil:
-		h.cursor = e.id
+		h.pass(e)
 	case f.Action == ActionClose:
-		h.cursor = e.id
+		h.pass(e)
 		l.end(h, EndPublished)
 	case f.Action == ActionHint:
-		h.cursor = e.id
+		h.pass(e)
 		l.miss(h, true)
 	case !sameContentFilters(filters, f.Filters):
-		h.cursor = e.id
+		h.pass(e)
 		l.unfit(h, errOtherFilters)
 	case len(contentFilters(filters)) == 0:
 		l.giveEvent(h, e)

@@ -197,7 +197,7 @@ func (w *gripWorld) publishNext(f *feed) {
 			w.late = append(w.late, d)
 		}
 	}
-	if w.quiet || !w.one(6) {
+	if w.quiet || !w.one(2) && !w.one(4) {
 		return
 	}
 	other := w.feeds[w.rand.IntN(len(w.feeds))].name

@@ -128,12 +128,16 @@ func (w *gripWorld) mayOvertake(f *feed) bool {
 	if w.lose || w.mix || w.hint || w.tight || w.run > 1 {
 		return true
 	}
-	for n, came := range f.cameAt {
-		if n < f.first {
+	for n := 1; n <= f.items; n++ {
+		came := f.cameAt[n]
+		switch {
+		case came.IsZero():
+			came = w.clock.at
+		case n < f.first:
 			return true
 		}
 		for m, before := range f.cameAt {
-			if m > n && came.Sub(before) >= parkedTime {
+			if m > n && n > f.first && came.Sub(before) >= parkedTime {
 				return true
 			}
 		}
@@ -194,7 +198,8 @@ func (w *gripWorld) checkParked(t *testing.T) {
 		for _, e := range r.items.parked {
 			before := e.item.PrevID
 			came := func(e *event) bool { return e.isItem() && e.item.ID != nil && *e.item.ID == *before }
-			if before == nil || !r.items.known || *before == r.items.last || slices.ContainsFunc(r.ring, came) {
+			others := strings.HasPrefix(*e.item.ID, "x") // of which two may follow the same one
+			if before == nil || !r.items.known || *before == r.items.last || !others && slices.ContainsFunc(r.ring, came) {
 				w.failf(t, "%s %s waits, and what it waits for has come", f.name, *e.item.ID)
 			}
 		}
@@ -307,7 +312,8 @@ func (w *gripWorld) span(t *testing.T, d, step time.Duration) {
 func TestGrip_EveryHistoryIsWholeForWhoStays(t *testing.T) {
 	t.Parallel()
 	var all gripWorld
-	for seed := range uint64(*modelSeeds) {
+	seeds := *modelSeeds / 2 // its histories are the longest
+	for seed := range uint64(seeds) {
 		w := newGripWorld(seed)
 		for range 300 {
 			w.step(t)
@@ -320,7 +326,7 @@ func TestGrip_EveryHistoryIsWholeForWhoStays(t *testing.T) {
 		}
 	}
 	t.Logf("%d seeds: %d visits, %d holds, %d items given, %d lost on the way, %d links followed, %d pages, %d failures of the app, %d holds ended, %d of them slow, %d restarts",
-		*modelSeeds, all.visits, all.joins, all.deliveries, all.lost, all.follows, all.pages, all.fails, all.ends, all.slow, all.restarts)
+		seeds, all.visits, all.joins, all.deliveries, all.lost, all.follows, all.pages, all.fails, all.ends, all.slow, all.restarts)
 	if all.follows > all.joins {
 		t.Errorf("%d links are followed for %d holds: the app is asked too often", all.follows, all.joins)
 	}

@@ -72,6 +72,9 @@ func (h *hold) grip() *grip {
 // start is from where a hold is fed of the seat's room.
 func (h *hold) start(s *seat) int64 { return max(h.cursor, s.from) }
 
+// pass notes that a hold has what an event has for it.
+func (h *hold) pass(e *event) { h.cursor = max(h.cursor, e.id) }
+
 func (h *hold) seats() int {
 	switch {
 	case h.seat.room == nil:

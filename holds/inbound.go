@@ -295,12 +295,14 @@ func (l *loop) subscribe(h *hold, names []string, position int64) {
 		o := opening{last: position}
 		l.send(h, appendFrame(nil, opText, o.appendGap(nil, h.seatAt(before).from)))
 	}
-	if len(missed) > 0 {
-		l.sendEvents(h, missed...)
-	}
 	if h.state == live {
 		h.state = catching
 		l.enqueue(h)
+	}
+	for _, e := range missed { // the hold's cursor is beyond all of these
+		if h.state < leaving {
+			l.give(h, e)
+		}
 	}
 }
 

@@ -88,15 +88,20 @@ func (h *hub) room(name string) *room {
 	j := &h.journal
 	r := j.rooms[name]
 	if r == nil {
-		r = &room{name: name, floor: h.start, local: make([]local, len(h.loops))}
-		if j.floors != nil {
-			r.floor = max(r.floor, j.floors[j.slot(name)])
-		}
+		r = &room{name: name, floor: h.floorOf(name), local: make([]local, len(h.loops))}
 		j.rooms[name] = r
 		j.bytes += roomOverhead
 	}
 	r.quiet = 0
 	return r
+}
+
+// floorOf is the floor of a channel that has no room. h.mu is held.
+func (h *hub) floorOf(name string) int64 {
+	if j := &h.journal; j.floors != nil {
+		return max(h.start, j.floors[j.slot(name)])
+	}
+	return h.start
 }
 
 func (j *journal) slot(name string) uint64 { return maphash.String(j.seed, name) % floorSlots }

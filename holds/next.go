@@ -56,7 +56,7 @@ func (l *loop) miss(h *hold, forced bool) {
 // app asked where it has not.
 func (l *loop) seek(h *hold) {
 	g := h.grip()
-	if g.forced || l.hub.reseat(h, l, nil, l.hub.head.Load(), false) {
+	if g.forced || l.hub.reseat(h, l, nil, -1, false) {
 		l.followLink(h)
 		return
 	}
@@ -123,6 +123,7 @@ func (g *grip) resolve(uri string) (*url.URL, error) {
 	case u.Host != "" && !strings.EqualFold(u.Host, g.host), u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https", u.Opaque != "":
 		return nil, errElsewhere
 	}
+	u.RawQuery = strings.ReplaceAll(u.RawQuery, " ", "%20") // which net/url leaves as they are
 	return u, nil
 }
 

@@ -384,26 +384,26 @@ func (l *loop) subscribeItems(h *hold, channel GripChannel, position int64) {
 func (l *loop) giveMessage(h *hold, e *event, filters []string) {
 	f := e.item.Socket
 	if f == nil {
-		h.cursor = e.id
+		h.pass(e)
 		return
 	}
 	switch {
 	case f.Action == ActionClose:
-		h.cursor = e.id
+		h.pass(e)
 		l.endSocket(h, EndPublished, uint16(f.Code), f.Reason)
 	case f.Action == ActionRefresh:
-		h.cursor = e.id
+		h.pass(e)
 		l.poke(h)
 	case !sameContentFilters(filters, f.Filters):
-		h.cursor = e.id
+		h.pass(e)
 		l.unfit(h, errOtherFilters)
 	case f.Kind == opPing || f.Kind == opPong:
-		h.cursor = e.id
+		h.pass(e)
 		l.giveOwn(h, appendFrame(nil, f.Kind, f.Content))
 	case len(contentFilters(filters)) == 0:
 		l.giveEvent(h, e)
 	default:
-		h.cursor = e.id
+		h.pass(e)
 		content, err := rewrite(filters, h.grip().subscriber(), f.Content)
 		if err != nil {
 			l.unfit(h, err)

@@ -121,11 +121,11 @@ func (h *hub) enterItem(e *event, now time.Time) (reached int) {
 }
 
 // follow enters the items that waited for the channel's last, each in its
-// turn. h.mu is held.
+// turn: only what has just come frees others. h.mu is held.
 func (h *hub) follow(r *room, now time.Time) (reached int) {
 	s := r.items
 	for i := 0; i < len(s.parked); i++ {
-		if e := s.parked[i]; !s.early(r, e.item) {
+		if e := s.parked[i]; !s.known || *e.item.PrevID == s.last {
 			h.unpark(r, i)
 			reached += h.enterItem(e, now)
 			i = -1 // again from the first
@@ -179,12 +179,12 @@ func (s *sequence) forerunner(at int) int {
 }
 
 // place is from where a hold is fed of a channel of which it has all items up
-// to the one with the id prev. Where that is not known it is position, the one
-// at which the app was asked; false: it misses something that is not there any
-// more. h.mu is held.
+// to the one with the id prev. Where nothing is known of the channel's items
+// it is position, the one at which the app was asked; false: it misses something
+// that is not there any more. h.mu is held.
 func (h *hub) place(r *room, prev string, position int64) (from int64, found bool) {
 	if r.items == nil {
-		return max(position, r.floor), true
+		return position, position >= r.floor
 	}
 	last := true // no item of the ring comes after the one that is looked at
 	for n := len(r.ring) - 1; n >= 0; n-- {
@@ -203,27 +203,46 @@ func (h *hub) place(r *room, prev string, position int64) (from int64, found boo
 	case last && r.items.known && r.items.last == prev: // it is not in the ring any more
 		return h.head.Load(), true
 	case last && !r.items.known:
-		return max(position, r.floor), true
+		return position, position >= r.floor
 	}
 	return max(position, r.floor), false
 }
 
 // seatItems says of each seat of a GRIP hold from where it is fed. missing: of
 // some channel it misses something. trust: the app was asked for that just now,
-// at position, and what it said is all there was up to there. h.mu is held.
+// at position, and what it said is all there was up to there. A position below 0
+// is each seat's own start. h.mu is held.
 func (h *hub) seatItems(hd *hold, position int64, trust bool) (missing bool) {
 	hd.cursor = h.head.Load()
 	for i := range hd.seats() {
 		s := hd.seatAt(i)
-		s.from = max(s.from, s.room.floor) // in order of publishing: nobody can tell what is missing
+		at := position
+		if at < 0 {
+			at = s.from
+		}
+		s.from = max(s.from, s.room.floor) // without a prev-id nobody can tell what is missing
 		if c := hd.grip().channel(s.room.name); c != nil && c.PrevID != nil {
-			from, found := h.place(s.room, *c.PrevID, position)
+			from, found := h.place(s.room, *c.PrevID, at)
 			s.from = from
-			missing = missing || !found && !(trust && position >= s.room.floor)
+			missing = missing || !found && !(trust && at >= s.room.floor)
 		}
 		hd.cursor = min(hd.cursor, s.from)
 	}
 	return missing
+}
+
+// lostUncounted reports whether the journal has let go what a GRIP hold was to be
+// fed of a channel without prev-ids: a second look at the journal cannot tell.
+func (h *hub) lostUncounted(hd *hold) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range hd.seats() {
+		s := hd.seatAt(i)
+		if c := hd.grip().channel(s.room.name); (c == nil || c.PrevID == nil) && hd.start(s) < s.room.floor {
+			return true
+		}
+	}
+	return false
 }
 
 // reseat gives a GRIP hold seats in further channels and says anew from where
@@ -247,7 +266,11 @@ func (h *Holds) Misses(in *Grip, position int64) bool {
 	h.hub.mu.Lock()
 	defer h.hub.mu.Unlock()
 	for _, c := range in.Channels {
-		if r := h.hub.journal.rooms[c.Name]; r != nil && c.PrevID != nil {
+		switch r := h.hub.journal.rooms[c.Name]; {
+		case c.PrevID == nil:
+		case r == nil && position < h.hub.floorOf(c.Name):
+			return true
+		case r != nil:
 			if _, found := h.hub.place(r, *c.PrevID, position); !found {
 				return true
 			}

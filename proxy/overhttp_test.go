@@ -235,6 +235,7 @@ func TestOverHTTP_ABadHandshakeDoesNotReachTheApp(t *testing.T) {
 		"HEAD":        {strings.Replace(good, "GET", "HEAD", 1), 400, "bad_request"},
 		"POST":        {strings.Replace(good, "GET", "POST", 1), 400, "bad_request"},
 		"WithABody":   {strings.Replace(strings.Replace(good, "GET", "POST", 1), "\r\n\r\n", "\r\nContent-Length: 4\r\n\r\nbody", 1), 400, "bad_request"},
+		"HTTP10":      {strings.Replace(good, "HTTP/1.1", "HTTP/1.0", 1), 400, "bad_request"},
 		"OtherOrigin": {overHandshake("Origin: http://evil.test"), 403, "origin_denied"},
 		"NullOrigin":  {overHandshake("Origin: null"), 403, "origin_denied"},
 		"OtherPort":   {overHandshake("Origin: http://a.test:81"), 403, "origin_denied"},
@@ -292,6 +293,19 @@ func TestOverHTTP_AHandshakeWaitsInTheLaneAndIsRefusedAsAnyRequest(t *testing.T)
 	waiting.wantHead(t, 101)
 	s.wantFree(t)
 	s.wantServed(t, c)
+}
+
+func TestOverHTTP_OneHoldTooManyIsRefused(t *testing.T) {
+	s := startOverHTTP(t, holdSetup{holds: holds.Config{Limit: 1}})
+	s.openOver(t, "")
+	c := say(t, s.addr, overHandshake())
+	s.events(t, "OPEN\r\n").answer(ok(socketType+extension, "OPEN\r\n"+subscribeNews))
+	c.wantReason(t, 503, "too_many_holds")
+	if n := s.holds.Channels()["news"]; n != 1 || s.holds.Snapshot().Sockets != 1 {
+		t.Errorf("%d are in the channel", n)
+	}
+	s.events(t, "DISCONNECT\r\n").answer(ok(socketType, "")) // of the one that it has opened
+	s.wantFree(t)
 }
 
 // An app that ends the connection without an answer may have seen the OPEN: it

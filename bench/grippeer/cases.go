@@ -8,8 +8,10 @@ import (
 
 // cases are all cases, in the order of the table.
 func cases() []testCase {
-	return slices.Concat(requestCases(), streamCases(), keepAliveCases(), jsonCases(), channelCases(), pollCases(),
-		filterCases(), linkCases(), orderCases(), socketCases(), messageCases(), controlCases(), publishCases())
+	return slices.Concat(requestCases(), streamCases(), keepAliveCases(), jsonCases(), channelCases(),
+		pollCases(), pollEndCases(), pollGapCases(), filterCases(), bodyCases(), linkCases(), pageCases(), orderCases(),
+		socketCases(), endCases(), messageCases(), appMessageCases(), appFieldCases(),
+		publishedCases(), controlCases(), socketFilterCases(), publishCases())
 }
 
 // each plays a question for several answers of the app and notes what the

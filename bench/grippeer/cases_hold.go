@@ -102,7 +102,7 @@ func streamCases() []testCase {
 			p.says(plain("Grip-Hold: stream\nGrip-Channel: $c", "head\n"))
 			p.note("%s", p.send("POST", "", "", strings.Repeat("x", 200_000)).head().status)
 		}},
-		{name: "hold-words", why: "the word is read in any case", play: each(plain("Grip-Hold: Stream\nGrip-Channel: $c", "head\n"))},
+		{name: "hold-words", play: each(plain("Grip-Hold: Stream\nGrip-Channel: $c", "head\n"))},
 		{name: "hold-unknown", play: each(
 			plain("Grip-Hold: websocket\nGrip-Channel: $c", "x"), plain("Grip-Hold: forever\nGrip-Channel: $c", "x"), plain("Grip-Hold:\nGrip-Channel: $c", "x"))},
 		{name: "zero-channels", play: func(p *play) {

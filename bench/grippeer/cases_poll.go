@@ -34,18 +34,20 @@ func polled(fields, form string) func(*play) {
 	}
 }
 
-// pollCases are response holds.
-func pollCases() []testCase {
-	timed := func(field string, least int) func(*play) {
-		return func(p *play) {
-			begun := time.Now()
-			p.says(plain("X-Own: 1\nGrip-Hold: response\nGrip-Channel: $c\n"+field, "late\n"))
-			c := p.get("").over(10 * time.Second)
-			took := time.Since(begun)
-			p.note("%s; %s", c, c.fields())
-			p.note("after %d s or a little more: %v", least, took >= time.Duration(least)*time.Second && took < time.Duration(least+3)*time.Second)
-		}
+// timed plays a response hold that nothing is published to.
+func timed(field string, least int) func(*play) {
+	return func(p *play) {
+		begun := time.Now()
+		p.says(plain("X-Own: 1\nGrip-Hold: response\nGrip-Channel: $c\n"+field, "late\n"))
+		c := p.get("").over(10 * time.Second)
+		took := time.Since(begun)
+		p.note("%s; %s", c, c.fields())
+		p.note("after %d s or a little more: %v", least, took >= time.Duration(least)*time.Second && took < time.Duration(least+3)*time.Second)
 	}
+}
+
+// pollCases are response holds that an item answers.
+func pollCases() []testCase {
 	return []testCase{
 		{name: "poll", play: polled("X-A: a\nX-B: b\nETag: \"x\"", `{"code":201,"reason":"Mine","headers":{"x-a":"new","X-C":"c"},"body":"now\n"}`)},
 		{name: "poll-bare", play: polled("X-A: a", `{"body":"now\n"}`)},
@@ -58,6 +60,12 @@ func pollCases() []testCase {
 		{name: "poll-status-of-view", play: polled("Grip-Status: 404", `{"body":"now\n"}`)},
 		{name: "poll-expose-headers", why: "Pushpin takes the listed fields away, which looks like a fault; it is a field like others", play: polled("X-A: a", `{"headers":{"X-C":"c","Grip-Expose-Headers":"X-C"},"body":"now"}`)},
 		{name: "poll-content-length", play: polled("", `{"headers":{"Content-Length":"99","Transfer-Encoding":"chunked"},"body":"now"}`)},
+	}
+}
+
+// pollEndCases are other ends of response holds.
+func pollEndCases() []testCase {
+	return []testCase{
 		{name: "poll-close", play: func(p *play) {
 			c := p.poll("Grip-Timeout: 5", "late\n")
 			p.items(`{"channel":"$c","formats":{"http-stream":{"action":"close"}}}`)
@@ -89,13 +97,19 @@ func pollCases() []testCase {
 			p.note("asked %d", len(p.seen()))
 		}},
 		{name: "poll-timeout-5", play: timed("Grip-Timeout: 5", 5)},
-		{name: "poll-timeout-6-status", why: "Content-Length of a 304 is that of the answer without it", play: timed("Grip-Timeout: 6\nGrip-Status: 304", 6)},
+		{name: "poll-timeout-6-status", play: timed("Grip-Timeout: 6\nGrip-Status: 304", 6)},
 		{name: "poll-timeout-0", play: timed("Grip-Timeout: 0", 5)},
 		{name: "poll-timeout-bad", play: each(plain("Grip-Hold: response\nGrip-Channel: $c\nGrip-Timeout: x", "x"), plain("Grip-Hold: response\nGrip-Channel: $c\nGrip-Timeout: -1", "x"))},
 		{name: "poll-status-404", play: func(p *play) {
 			p.says(answer("404 None", "Grip-Hold: response\nGrip-Channel: $c\nGrip-Timeout: 5", "late\n"))
 			p.note("%s", p.get("").over(9*time.Second))
 		}},
+	}
+}
+
+// pollGapCases are response holds that miss something.
+func pollGapCases() []testCase {
+	return []testCase{
 		{name: "poll-prev-id-follows", play: func(p *play) {
 			p.says(plain("Grip-Hold: response\nGrip-Channel: $c; prev-id=5", "late\n"))
 			c := p.get("")

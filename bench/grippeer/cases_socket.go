@@ -8,7 +8,7 @@ import (
 // A socket's case begins with ws-: Pushpin is told by the path that its app
 // speaks WebSocket-over-HTTP.
 
-// socketCases are handshakes and ends.
+// socketCases are handshakes.
 func socketCases() []testCase {
 	opened := func(answers ...string) func(*play) {
 		return func(p *play) {
@@ -65,6 +65,11 @@ func socketCases() []testCase {
 			p.items(`{"channel":"$c","formats":{"ws-message":{"content":"x"}}}`)
 			p.note("%s", s.gets(2))
 		}},
+		{name: "ws-foreign-origin", why: "a page of another origin is refused unless holds.origins lets it in", play: func(p *play) {
+			p.sockets(nil)
+			s := p.socket("", "Origin: http://elsewhere.test")
+			p.note("%s; asked %d", s, len(p.seen()))
+		}},
 		{name: "ws-bad-handshake", why: "it is said why", play: func(p *play) {
 			p.sockets(nil)
 			for _, fields := range []string{
@@ -74,8 +79,14 @@ func socketCases() []testCase {
 				p.note("%s; asked %d", p.send("GET", "", fields, "").head(), len(p.seen()))
 			}
 		}},
+	}
+}
+
+// endCases are ends of sockets, and what is no socket.
+func endCases() []testCase {
+	return []testCase{
 		{name: "ws-close-by-client", why: "libraries read a code only if nothing is behind it", play: closedByClient(func(s *socket) { s.sayClose(4001, "why") }, woh("", "CLOSE 2\r\n\x0f\xa1\r\n"))},
-		{name: "ws-close-by-client-empty", why: "an empty close is answered by an empty one", play: closedByClient(func(s *socket) { s.frame(8, "") }, woh("", "CLOSE\r\n"))},
+		{name: "ws-close-by-client-empty", play: closedByClient(func(s *socket) { s.frame(8, "") }, woh("", "CLOSE\r\n"))},
 		{name: "ws-close-by-client-other-code", why: "libraries read a code only if nothing is behind it", play: closedByClient(func(s *socket) { s.sayClose(4001, "why") }, woh("", "CLOSE 5\r\n\x0f\xa5bye\r\n"))},
 		{name: "ws-close-by-client-unanswered", why: "a client that closes is answered, whatever the app does", play: closedByClient(func(s *socket) { s.sayClose(1001, "") }, woh(""))},
 		{name: "ws-close-by-client-500", why: "a client that closes is answered, whatever the app does", play: closedByClient(func(s *socket) { s.sayClose(1001, "") }, answer("500 Odd", "", "x"))},
@@ -148,135 +159,5 @@ func closedByApp(event string) func(*play) {
 		s.over(2 * moment)
 		time.Sleep(moment / 2)
 		p.note("%s; %s", s, p.bodies())
-	}
-}
-
-// messageCases are messages of clients and of the app.
-func messageCases() []testCase {
-	echo := func(p *play) view {
-		return func(r request) string {
-			head, rest, _ := strings.Cut(string(r.body), "\r\n")
-			kind, _, _ := strings.Cut(head, " ")
-			return woh("", p.event(kind, "m:"+strings.TrimSuffix(rest, "\r\n")))
-		}
-	}
-	said := func(say func(*socket), frames int) func(*play) {
-		return func(p *play) {
-			p.sockets(echo(p))
-			s := p.socket("")
-			say(s)
-			p.note("%s; %s", s.gets(frames), p.bodies())
-		}
-	}
-	fromApp := func(events func(p *play) []string) func(*play) {
-		return func(p *play) {
-			p.sockets(func(request) string { return woh("", events(p)...) })
-			s := p.socket("")
-			s.say("x")
-			p.note("%s", s.gets(9))
-		}
-	}
-	return []testCase{
-		{name: "ws-echo", play: said(func(s *socket) { s.say("h\u00e9") }, 1)},
-		{name: "ws-echo-binary", play: said(func(s *socket) { s.frame(2, "\x00\xff") }, 1)},
-		{name: "ws-echo-empty", why: "the form with a length is the one that libraries write", play: said(func(s *socket) { s.say("") }, 1)},
-		{name: "ws-fragments", play: said(func(s *socket) {
-			s.part([]byte{0x01, 0x82, 0, 0, 0, 0}, "ab")
-			s.part([]byte{0x80, 0x82, 0, 0, 0, 0}, "cd")
-		}, 1)},
-		{name: "ws-ping", why: "a ping is answered at once, and is not the app's affair", play: said(func(s *socket) { s.frame(9, "p") }, 1)},
-		{name: "ws-pong", why: "a pong is not the app's affair", play: said(func(s *socket) { s.frame(10, "p"); s.say("x") }, 1)},
-		{name: "ws-message-with-control-prefix", play: said(func(s *socket) { s.say(`c:{"type":"detach"}`) }, 1)},
-		{name: "ws-large", play: said(func(s *socket) { s.say(strings.Repeat("x", 20000)) }, 1)},
-		{name: "ws-batched", play: func(p *play) {
-			p.sockets(func(r request) string {
-				if len(p.seen()) == 2 {
-					time.Sleep(moment) // the others come meanwhile
-				}
-				return woh("")
-			})
-			s := p.socket("")
-			s.say("one")
-			time.Sleep(quiet)
-			s.say("two")
-			s.frame(2, "three")
-			s.say("four")
-			p.asked(3, 3*moment)
-			time.Sleep(quiet)
-			p.note("%s", p.bodies())
-		}},
-		{name: "ws-from-app", play: fromApp(func(p *play) []string {
-			return []string{p.event("TEXT", "m:text"), p.event("BINARY", "m:\x00"), p.event("TEXT", "no prefix"), p.event("BINARY", "none"), p.event("TEXT", "m:"), p.event("TEXT", "M:x")}
-		})},
-		{name: "ws-from-app-ping", play: fromApp(func(p *play) []string { return []string{p.event("PING", "pi"), "PING\r\n", p.event("PONG", "po")} })},
-		{name: "ws-from-app-unknown", play: fromApp(func(p *play) []string { return []string{"NEWS\r\n", p.event("OTHER", "x"), p.event("TEXT", "m:after")} })},
-		{name: "ws-from-app-lower-hex", play: fromApp(func(p *play) []string { return []string{"TEXT c\r\nm:0123456789\r\n"} })},
-		{name: "ws-from-app-broken", play: fromApp(func(p *play) []string { return []string{p.event("TEXT", "m:before"), "TEXT zz\r\nm:x\r\n"} })},
-		{name: "ws-from-app-short", why: "half an event is none", play: fromApp(func(p *play) []string { return []string{p.event("TEXT", "m:before"), "TEXT 9\r\nm:x"} })},
-		{name: "ws-from-app-large", play: fromApp(func(p *play) []string { return []string{p.event("TEXT", "m:"+strings.Repeat("x", 40000))} })},
-		{name: "ws-prefix", play: func(p *play) {
-			p.view(func(r request) string {
-				return woh("Sec-WebSocket-Extensions: grip; message-prefix=\"out:\"", "OPEN\r\n", p.event("TEXT", "out:a"), p.event("TEXT", "m:b"), p.event("TEXT", "c"))
-			})
-			p.note("%s", p.socket("").gets(3))
-		}},
-		{name: "ws-prefix-empty", play: func(p *play) {
-			p.view(func(r request) string {
-				return woh("Sec-WebSocket-Extensions: grip; message-prefix=\"\"", "OPEN\r\n", p.event("TEXT", "a"), p.control(`{"type":"nothing"}`), p.event("TEXT", "m:b"))
-			})
-			p.note("%s", p.socket("").gets(3))
-		}},
-		{name: "ws-meta", why: "Debian's zurl ends the socket on a field without a value", play: func(p *play) {
-			p.view(func(r request) string {
-				p.note("%q Meta-User: %s; Meta-B: %s", r.body, r.get("Meta-User"), r.get("meta-b"))
-				switch len(p.seen()) {
-				case 1:
-					return woh("Sec-WebSocket-Extensions: grip\nSet-Meta-User: bob\nset-meta-b: 1", "OPEN\r\n")
-				case 2:
-					return woh("Set-Meta-USER: eve")
-				case 3:
-					return woh("Set-Meta-B:")
-				}
-				return woh("")
-			})
-			s := p.socket("", "Meta-User: forged")
-			for n := 2; n < 5; n++ {
-				s.say("x")
-				p.asked(n, moment)
-				time.Sleep(quiet)
-			}
-			p.note("%s", s)
-		}},
-		{name: "ws-bytes-accepted", why: "not there; a socket whose app does so is ended", play: func(p *play) {
-			p.view(func(r request) string {
-				p.note("%q replayed %s", r.body, r.get("Content-Bytes-Replayed"))
-				switch len(p.seen()) {
-				case 1:
-					return woh("Sec-WebSocket-Extensions: grip", "OPEN\r\n")
-				case 2:
-					return woh("Content-Bytes-Accepted: 2")
-				}
-				return woh("")
-			})
-			s := p.socket("")
-			s.say("four")
-			p.asked(2, moment)
-			time.Sleep(quiet)
-			s.say("x")
-			p.asked(3, moment)
-			p.note("%s", s.gets(1))
-		}},
-		{name: "ws-keep-alive-interval", why: "not there", play: func(p *play) {
-			p.view(func(r request) string {
-				if len(p.seen()) == 1 {
-					return woh("Sec-WebSocket-Extensions: grip\nKeep-Alive-Interval: 1", "OPEN\r\n")
-				}
-				return woh("")
-			})
-			begun := time.Now()
-			p.socket("")
-			ok := p.asked(2, 25*time.Second)
-			p.note("%v after about %.0f s: %s", ok, time.Since(begun).Seconds(), p.bodies())
-		}},
 	}
 }

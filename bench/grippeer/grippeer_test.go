@@ -18,7 +18,7 @@ func TestCases_HaveNamesOfTheirOwnAndSocketsTheirPaths(t *testing.T) {
 		}
 		seen[c.name] = true
 	}
-	for _, list := range [][]testCase{socketCases(), messageCases(), controlCases()} {
+	for _, list := range [][]testCase{socketCases(), endCases(), messageCases(), appMessageCases(), appFieldCases(), publishedCases(), controlCases(), socketFilterCases()} {
 		for _, c := range list {
 			if !strings.HasPrefix(c.name, "ws-") {
 				t.Errorf("%s is a case of sockets, and Pushpin is not told so", c.name)

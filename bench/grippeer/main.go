@@ -132,6 +132,8 @@ func report(out io.Writer, chosen []testCase, names []string, did map[string][][
 		switch {
 		case len(names) < 2:
 			verdict = ""
+		case same && c.why != "":
+			verdict = "same, although a reason is stated: " + c.why
 		case !same && c.why != "":
 			verdict = "differs: " + c.why
 		case !same:

@@ -114,18 +114,21 @@ func TestGripDjango_APercentSignInDataArrivesAsOne(t *testing.T) {
 	})
 }
 
+// openInto opens a stream whose view does not answer at once; nil: it failed.
+func (s *gripSite) openInto(opened chan<- *follower, path string) {
+	f, err := openEvents(s.addr, path, "", "")
+	if err != nil {
+		s.t.Error(path, err)
+	}
+	opened <- f
+}
+
 func TestGripDjango_AnEventPublishedWhileItsViewRunsIsDeliveredOnce(t *testing.T) {
 	withEventstream(t, func(t *testing.T, server holdsServer) {
 		s := startEventstream(t, server)
 		s.keep("news", "1", "")
 		opened := make(chan *follower, 1)
-		go func() {
-			f, err := openEvents(s.addr, eventsPath("news")+"&gate=go", "", "")
-			if err != nil {
-				t.Error(err)
-			}
-			opened <- f
-		}()
+		go s.openInto(opened, eventsPath("news")+"&gate=go")
 		eventually(t, "the view to run", func() bool { return s.app.running("/events/") == 1 })
 		s.keep("news", "2", "")
 		s.keep("news", "3", "")
@@ -188,8 +191,9 @@ func TestGripDjango_ManyOnOneLinkAskTheAppLittle(t *testing.T) {
 	withEventstream(t, func(t *testing.T, server holdsServer) {
 		s := startEventstream(t, server, fmt.Sprint("LINK_EXPIRES=", time.Now().Unix()+3600))
 		clients := make([]*follower, 20)
-		for i := range clients {
-			clients[i] = s.openEvents(eventsPath("news"), "", "")
+		for i := range clients { // each from elsewhere, as proxies in front tell it
+			clients[i] = s.openEvents(eventsPath("news"), "", fmt.Sprintf("X-Forwarded-For: 192.0.2.%[1]d\r\nX-Real-IP: 192.0.2.%[1]d\r\n"+
+				"Forwarded: for=192.0.2.%[1]d\r\nUser-Agent: client %[1]d\r\nX-Request-ID: request-%[1]d\r\n", i))
 		}
 		s.keep("news", "1", "")
 		s.keep("news", "2", "lose=1")

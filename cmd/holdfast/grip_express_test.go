@@ -129,11 +129,7 @@ func TestGripExpress_ASocketIsEchoed(t *testing.T) {
 	}
 	// What comes while the app answers waits for it, in order.
 	const many = 500
-	go func() {
-		for i := range many {
-			c.WriteMessage(websocket.TextMessage, fmt.Append(nil, i))
-		}
-	}()
+	go c.sayNumbers(many)
 	for i := range many {
 		c.want(fmt.Sprint(i))
 	}
@@ -328,10 +324,6 @@ func TestGripExpress_OnlyTheRightKeyPublishes(t *testing.T) {
 		t.Errorf("%+v %v, want what was published first", a, err)
 	}
 }
-
-// forgedFields are those that only a proxy may send.
-const forgedFields = "Grip-Sig: eyJ0eXAiOiJKV1QiLCJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJob2xkZmFzdCIsImV4cCI6MzAwMDAwMDAwMH0.eA\r\n" +
-	"grip-sig: x\r\nGRIP-LAST: news; last-id=1\r\nGrip-Feature: evil\r\nGrip-Else: evil\r\nMeta-User: evil\r\nmeta-role: evil\r\nM0-Channel: evil\r\n"
 
 func TestGripExpress_WhatAClientForgesDoesNotReachTheApp(t *testing.T) {
 	t.Parallel()

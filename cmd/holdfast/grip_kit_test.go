@@ -42,7 +42,10 @@ routes:
   - {match: "/ws-reject", lane: web, over_http: true}
 `
 
+// eventstreamLanes believes what its clients say of where they come from, as
+// behind a proxy.
 const eventstreamLanes = `
+trusted_proxies: ["127.0.0.1/32"]
 grip: {iss: holdfast, key: "` + gripBytes + `"}
 upstreams: {app: {targets: ["http://%s"], park: 60s}}
 lanes: {web: {upstream: app, slots: 4, queue_timeout: 60s}}
@@ -197,6 +200,10 @@ func (r seenRequest) wantNone(t *testing.T, prefix string, but ...string) {
 	}
 }
 
+// forgedFields are those that only a proxy may send.
+const forgedFields = "Grip-Sig: eyJ0eXAiOiJKV1QiLCJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJob2xkZmFzdCIsImV4cCI6MzAwMDAwMDAwMH0.eA\r\n" +
+	"grip-sig: x\r\nGRIP-LAST: news; last-id=1\r\nGrip-Feature: evil\r\nGrip-Else: evil\r\nMeta-User: evil\r\nmeta-role: evil\r\nM0-Channel: evil\r\n"
+
 // ends are how the app saw the sockets of a path end.
 func (s *gripSite) ends(path string) []any {
 	s.t.Helper()
@@ -238,6 +245,13 @@ func (c *socketClient) sayClose(payload []byte) {
 	c.t.Helper()
 	if err := c.WriteControl(websocket.CloseMessage, payload, time.Now().Add(time.Minute)); err != nil {
 		c.t.Fatal(err)
+	}
+}
+
+// sayNumbers sends numbers from 0 on. What is lost is missed by who reads.
+func (c *socketClient) sayNumbers(n int) {
+	for i := range n {
+		c.WriteMessage(websocket.TextMessage, fmt.Append(nil, i))
 	}
 }
 

@@ -360,7 +360,7 @@ var gripRules = []rule{
 	},
 	{
 		name: "asked-though-the-journal-has-it",
-		file: "holds/next.go", find: "if g.forced || l.hub.reseat(h, l, nil, l.hub.head.Load(), false) {", replace: "if true || g.forced || l.hub.reseat(h, l, nil, l.hub.head.Load(), false) {",
+		file: "holds/next.go", find: "if g.forced || l.hub.reseat(h, l, nil, -1, false) {", replace: "if true || g.forced || l.hub.reseat(h, l, nil, -1, false) {",
 		pkg: "holds", run: "^TestNext_WhatTheJournalHasByThenIsNotAskedFor$",
 	},
 	{
