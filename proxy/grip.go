@@ -126,15 +126,23 @@ func isEventStream(fields []http1.Field) bool {
 	return false
 }
 
+// ofTheSite are those of an earlier proxy's fields that say nothing of the client.
+var ofTheSite = []string{"x-forwarded-proto", "x-forwarded-host", "x-forwarded-port", "x-forwarded-prefix"}
+
 // linkFields are what goes along with a request for a GRIP hold's next link:
-// how its client came, and nothing else of it.
+// under which address the site was asked, and nothing of its client. Those who
+// follow the same link can share what comes of it.
 func (c *clientConn) linkFields() (lines []byte) {
 	lines = append(append(append(lines, "Host: "...), c.req.host...), "\r\n"...)
 	for rest := c.appendForwarded(nil); len(rest) > 0; {
 		line, more, _ := bytes.Cut(rest, []byte("\r\n"))
-		if rest = more; !http1.HasPrefixFold(line, "x-forwarded-for:") {
-			lines = append(append(lines, line...), "\r\n"...)
+		name, _, _ := bytes.Cut(line, []byte(":"))
+		for _, of := range ofTheSite {
+			if http1.EqualFold(name, of) {
+				lines = append(append(lines, line...), "\r\n"...)
+			}
 		}
+		rest = more
 	}
 	return lines
 }

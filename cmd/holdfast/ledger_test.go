@@ -97,16 +97,23 @@ func newApp(t *testing.T, dir string, env []string, args ...string) *app {
 // take theirs from the system's range, which begins at 32768.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000)))
-		if err == nil {
-			defer ln.Close()
-			return ln.Addr().String()
+	for range 1000 {
+		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
+		if _, given := givenAddresses.LoadOrStore(address, true); given {
+			continue
+		}
+		if ln, err := net.Listen("tcp", address); err == nil {
+			ln.Close()
+			return address
 		}
 	}
 	t.Fatal("no free port found")
 	return ""
 }
+
+// givenAddresses are those that some test has, whether or not its app listens
+// at present.
+var givenAddresses sync.Map
 
 // attempt is one request of a client; the times are the ledger's.
 type attempt struct {
