@@ -194,6 +194,7 @@ func (w *gripWorld) goOnWith(t *testing.T, a *gripAsk) {
 		w.carry(t, a)
 		return
 	}
+	w.noteMisses()
 	k := &w.loops[0].home.links
 	k.mu.Lock()
 	k.asked[a.key].tries = linkTries // so many seconds are not waited for

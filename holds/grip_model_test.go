@@ -63,6 +63,7 @@ type gripClient struct {
 	rest  string           // read, and no whole line yet
 	from  int64            // the oracle: items of channels that do not count are given from here on
 	given map[string][]int // items that the present hold has given, of channels where they are not counted
+	shook bool             // … and it had to look for something: the journal may have let go others meanwhile
 }
 
 // gripWorld is a hub with loops, clients of GRIP streams, their app, and the
@@ -172,6 +173,7 @@ func (w *gripWorld) step(t *testing.T) {
 
 // pass lets time pass.
 func (w *gripWorld) pass(t *testing.T, d time.Duration) {
+	w.noteMisses()
 	w.clock.at = w.clock.at.Add(d)
 	for _, l := range w.loops {
 		l.tick(w.clock.at)
@@ -297,9 +299,11 @@ func (w *gripWorld) hold(t *testing.T, c *gripClient) {
 	c.loop, c.pipe = w.loops[w.rand.IntN(len(w.loops))], &pipe{room: 30 + w.rand.IntN(400)}
 	c.hold = &hold{kind: ModeStream, descriptor: -1, more: &beyond{grip: newGrip(in, spec)}}
 	c.loop.sockets.(*pipes).of[c.hold] = c.pipe
+	c.shook = false
 	var names []string
 	for _, channel := range in.Channels {
 		names = append(names, channel.Name)
+		c.shook = c.shook || w.floor(channel.Name) > c.from
 	}
 	w.hub.join(c.hold, c.loop, names, &opening{head: []byte("HEAD\n"), body: a.answer.Body, paging: mode == ModeNone, trust: a.again, from: a.answer.Position})
 }

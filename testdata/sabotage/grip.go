@@ -393,4 +393,59 @@ var gripRules = []rule{
 		file: "holds/grip_hold.go", find: "case g == nil && (h.socket == nil || e.item.Socket == nil), g != nil", replace: "case g != nil",
 		pkg: "holds", run: "^TestGrip_ItemsOfStreamsReachNoM0HoldAndItsPositionGoesOn$",
 	},
+	{
+		name: "followers-not-released",
+		file: "holds/sequence.go", find: "h.enterItem(e, now) + h.follow(r, now)", replace: "h.enterItem(e, now)",
+		pkg: "holds", run: "^TestGrip_EveryHistoryIsWholeForWhoStays$",
+	},
+	{
+		name: "any-place-found",
+		file: "holds/sequence.go", find: "return max(position, r.floor), false", replace: "return max(position, r.floor), true",
+		pkg: "holds", run: "^TestGrip_EveryHistoryIsWholeForWhoStays$",
+	},
+	{
+		name: "seats-by-position",
+		file: "holds/sequence.go", find: "from, found := h.place(s.room, *c.PrevID, at)", replace: "from, found := at, true",
+		pkg: "holds", run: "^TestGrip_EveryHistoryIsWholeForWhoStays$",
+	},
+	{
+		name: "cursor-at-the-head",
+		file: "holds/sequence.go", find: "hd.cursor = min(hd.cursor, s.from)", replace: "",
+		pkg: "holds", run: "^TestGrip_EveryHistoryIsWholeForWhoStays$",
+	},
+	{
+		name: "own-start-forgotten",
+		file: "holds/sequence.go", find: "s.from = hd.start(s)", replace: "s.from = position",
+		pkg: "holds", run: "^TestGrip_EveryHistoryIsWholeForWhoStays$",
+	},
+	{
+		name: "asked-again-and-again",
+		file: "holds/sequence.go", find: "missing = missing || !found && !(trust && at >= s.room.floor)", replace: "missing = missing || !found",
+		pkg: "holds", run: "^TestGrip_EveryHistoryIsWholeForWhoStays$",
+	},
+	{
+		name: "joined-at-the-answer-of-a-link",
+		file: "holds/next.go", find: "l.hub.reseat(h, l, joins, a.Position, true)", replace: "l.hub.reseat(h, l, joins, l.hub.head.Load(), true)",
+		pkg: "holds", run: "^TestGrip_EveryHistoryIsWholeForWhoStays$",
+	},
+	{
+		name: "gap-passed-over",
+		file: "holds/grip_hold.go", find: "l.miss(h, false)\n\t\t\treturn\n\t\tdefault", replace: "h.pass(e)\n\t\t\treturn\n\t\tdefault",
+		pkg: "holds", run: "^TestGrip_EveryHistoryIsWholeForWhoStays$",
+	},
+	{
+		name: "prev-id-stays",
+		file: "holds/grip_hold.go", find: "c.PrevID = e.item.ID\n", replace: "",
+		pkg: "holds", run: "^TestGrip_EveryHistoryIsWholeForWhoStays$",
+	},
+	{
+		name: "page-never-turned",
+		file: "holds/deliver.go", find: "\tcase recovering:\n\t\tl.turnPage(h)", replace: "",
+		pkg: "holds", run: "^TestGrip_EveryHistoryIsWholeForWhoStays$",
+	},
+	{
+		name: "uncounted-loss-in-silence",
+		file: "holds/deliver.go", find: " && !l.hub.lostUncounted(h)", replace: "",
+		pkg: "holds", run: "^TestGripEnds_OfWhatNobodyCountsAHoleEndsTheStream$",
+	},
 }
