@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"compress/zlib"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -96,6 +97,20 @@ func TestDecode_MoreThan1MiBIsRefused(t *testing.T) {
 				t.Errorf("%s: of %d come %d bytes, %v", coding, size, len(got), err)
 			}
 		}
+	}
+}
+
+// It is refused before it has become large.
+func TestDecode_ASmallBodyDoesNotTakeTheMemoryOfALargeOne(t *testing.T) {
+	bomb := coded("gzip", make([]byte, 64*maxDecoded))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := Decode([]http1.Field{headField("Content-Encoding", "gzip")}, bomb); err == nil {
+		t.Error("it is taken")
+	}
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 16*maxDecoded {
+		t.Errorf("%d bytes were taken for it", took)
 	}
 }
 

@@ -61,6 +61,8 @@ func (r *record) end(err error, cut bool) string {
 		return "holdfast_" + r.phase.String()
 	case errors.Is(err, errTruncated):
 		return "upstream_" + r.phase.String()
+	case errors.Is(err, errFileCut):
+		return "holdfast_" + r.phase.String()
 	case err != nil:
 		return "client_" + r.phase.String()
 	case r.held:

@@ -141,7 +141,7 @@ func (c *clientConn) show() {
 		return
 	}
 	rt, _ := c.site.routes.find(r)
-	if rt == nil || rt.Lane != nil || rt.Grant != nil {
+	if rt == nil || rt.Lane != nil || rt.Grant != nil || rt.Files != nil {
 		return
 	}
 	c.record.begin(rt)
@@ -229,7 +229,16 @@ func (c *clientConn) handle() (keep bool, err error) {
 	rt, allowed := c.site.routes.find(&c.req)
 	c.record.begin(rt)
 	c.last = nil
+	var file *servedFile
+	var unread *fault
+	if rt != nil && rt.Files != nil {
+		rt, file, unread = c.findFile(rt)
+	}
 	switch {
+	case unread != nil:
+		keep, err = c.refuse(unread)
+	case file != nil:
+		keep, err = c.serveFile(rt, file)
 	case rt == nil && allowed == nil:
 		keep, err = c.refuse(&fault{reason: reasonNoRoute, text: "no route of the configuration takes this path"})
 	case rt == nil:

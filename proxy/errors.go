@@ -41,6 +41,7 @@ const (
 	reasonOriginDenied        = "origin_denied"
 	reasonForbidden           = "forbidden"
 	reasonUpgradeRequired     = "upgrade_required"
+	reasonRangeNotSatisfiable = "range_not_satisfiable"
 )
 
 // statusOf is the one table from reason to status.
@@ -72,6 +73,7 @@ var statusOf = map[string]int{
 	reasonOriginDenied:        http.StatusForbidden,
 	reasonForbidden:           http.StatusForbidden,
 	reasonUpgradeRequired:     http.StatusUpgradeRequired,
+	reasonRangeNotSatisfiable: http.StatusRequestedRangeNotSatisfiable,
 }
 
 // allowAny is the Allow of a method refused everywhere.

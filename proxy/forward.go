@@ -72,6 +72,10 @@ func (c *clientConn) forward(rt *Route) (keep bool, err error) {
 	} else if in.Whole() {
 		return c.hold(ex, res, rt, in)
 	}
+	to, res := c.redirected(res)
+	if to != nil {
+		return c.follow(ex, to, nil)
+	}
 	if res.Endless && !rt.ForwardStreams {
 		ex.Close()
 		return c.answerFault(streamRefused(rt))

@@ -90,8 +90,8 @@ func instructed(answer *upstream.Response, g *holds.Grip, body []byte) []byte {
 	}
 	answer.Fields = slices.DeleteFunc(answer.Fields, func(f http1.Field) bool {
 		switch {
-		case http1.EqualFold(f.Name, "content-length"), http1.EqualFold(f.Name, "content-encoding"):
-			return true // the body has neither any more
+		case http1.EqualFold(f.Name, "content-length"), http1.EqualFold(f.Name, "content-encoding"), http1.EqualFold(f.Name, "x-accel-redirect"):
+			return true // the body has neither any more, and its client goes nowhere else
 		case g.Expose == nil:
 			return false
 		}

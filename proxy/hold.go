@@ -113,7 +113,7 @@ func without(res *upstream.Response, names ...string) *upstream.Response {
 // streamHead is the head of a held stream, up to what is said of the
 // connection: the view's own fields but for those that describe its body.
 func (c *clientConn) streamHead(res *upstream.Response) []byte {
-	rest := without(res, "content-type", "content-length", "content-encoding", "cache-control", "x-accel-buffering", "etag")
+	rest := without(res, "content-type", "content-length", "content-encoding", "cache-control", "x-accel-buffering", "x-accel-redirect", "etag")
 	return append(c.responseHead(nil, rest), streamFields...)
 }
 
@@ -127,7 +127,7 @@ func (c *clientConn) pollHead(res *upstream.Response) (head, bodyFields []byte) 
 			bodyFields = appendField(bodyFields, f)
 		}
 	}
-	return c.responseHead(nil, without(res, "content-length", "content-encoding", "etag")), bodyFields
+	return c.responseHead(nil, without(res, "content-length", "content-encoding", "etag", "x-accel-redirect")), bodyFields
 }
 
 // readHoldBody reads the view's answer whole.

@@ -7,7 +7,7 @@
 //
 // The way of a request:
 //
-//	client connection ─► wire check ─► route ─┬─► answered here (respond, health)
+//	client connection ─► wire check ─► route ─┬─► answered here (respond, health, files)
 //	                                          └─► body complete ─► lane.Acquire ─► slot.Do
 //	client ◄─ written at the client's pace ◄─ read at the upstream's pace ◄────────┘
 //	hold   ◄─ connection handed over, slot given back ◄─ an instruction ◄──────────┘
@@ -16,6 +16,11 @@
 // (hold.go): nothing of the connection is this package's any more. What sockets'
 // clients send comes back as Forward (inbound.go), and a connection that a long
 // poll was answered on as Return.
+//
+// A file is sent by the goroutine of its connection, without passing through
+// memory (files_answer.go); one that is not there leaves the request to the next
+// route that matches. An answer that names a file gives its slot back before the
+// file is sent (redirect.go).
 //
 // Nothing is answered, here or by the app, before the head was found
 // unambiguous (wire.go). fasthttp.Server accepts connections and writes the

@@ -14,7 +14,7 @@ import (
 )
 
 // Route places the requests that match a pattern: on a lane, or with an
-// answer of our own. Exactly one of Lane, Respond, Answer and
+// answer of our own. Exactly one of Lane, Files, Respond, Answer and
 // Grant is set.
 type Route struct {
 	// Match is a pattern in the syntax of Go's http.ServeMux:
@@ -42,6 +42,8 @@ type Route struct {
 	// approves; "": such sockets only receive.
 	MessagePath string
 
+	// Files serves a directory, to GET and HEAD.
+	Files *Files
 	// Respond is a fixed answer, for GET and HEAD.
 	Respond *Respond
 	// Answer makes the answer when asked. Without a method in Match it is for
@@ -50,7 +52,8 @@ type Route struct {
 	// Grant holds clients that bring one, below the pattern, without asking the app.
 	Grant *Grant
 
-	stats *routeStats
+	stats  *routeStats
+	before int // of Files: how many segments the path has before the file's name
 }
 
 // Respond is an answer of our own.
@@ -166,6 +169,8 @@ type table struct {
 	hosts map[string]*node // by host, lower case; "" = any
 	// guarded are paths that the network never reaches.
 	guarded []string
+	// internal: one of them is of files that only the app leads to.
+	internal bool
 }
 
 type node struct {
@@ -189,9 +194,14 @@ func newTable(routes []Route, guarded []string) (*table, error) {
 		if err != nil {
 			return nil, fmt.Errorf("route %q %w", routes[i].Match, err)
 		}
-		if routes[i].Lane == nil && p.Method == "" {
+		files := routes[i].Files
+		switch {
+		case files != nil && files.Internal:
+			t.internal = true // and closed to every method
+		case routes[i].Lane == nil && p.Method == "":
 			p.Method = "GET" // what is answered here is answered to GET and HEAD
 		}
+		routes[i].before = len(p.segs) - 1
 		if other, ok := seen[p.key()]; ok {
 			return nil, fmt.Errorf("routes %q and %q match the same requests", other, routes[i].Match)
 		}
@@ -240,20 +250,24 @@ func (m methods) with(method string, rt *Route) methods {
 	return m
 }
 
-// of gives the route of a method: its own, GET's for HEAD, then any's.
-func (m methods) of(method []byte) *Route {
+// of gives the route of a method: its own, GET's for HEAD, then any's. missed
+// are passed over.
+func (m methods) of(method []byte, missed []*Route) *Route {
 	if m == nil {
 		return nil
 	}
-	if rt := m[string(method)]; rt != nil {
+	if rt := m[string(method)]; rt != nil && !slices.Contains(missed, rt) {
 		return rt
 	}
 	if string(method) == "HEAD" {
-		if rt := m["GET"]; rt != nil {
+		if rt := m["GET"]; rt != nil && !slices.Contains(missed, rt) {
 			return rt
 		}
 	}
-	return m[""]
+	if rt := m[""]; rt != nil && !slices.Contains(missed, rt) {
+		return rt
+	}
+	return nil
 }
 
 // find gives the route of a request; without one, the methods that the path
@@ -280,7 +294,12 @@ func (t *table) find(r *request) (rt *Route, allowed []string) {
 
 // match is find for a path that is decoded and may be guarded.
 func (t *table) match(method, host, decoded []byte) (rt *Route, allowed []string) {
-	search := search{method: method}
+	return t.matchBeyond(method, host, decoded, nil)
+}
+
+// matchBeyond is match as if some of the routes were not there.
+func (t *table) matchBeyond(method, host, decoded []byte, missed []*Route) (rt *Route, allowed []string) {
+	search := search{method: method, missed: missed}
 	if len(t.hosts) > 1 || t.hosts[""] == nil {
 		if n := t.hosts[hostName(host)]; n != nil {
 			if rt := search.in(n, decoded[1:]); rt != nil {
@@ -326,7 +345,8 @@ func (t *table) isGuarded(raw, decoded []byte) bool {
 // search looks for one request's route and notes what it passes on the way.
 type search struct {
 	method  []byte
-	options *Route // the most specific lane on the path: OPTIONS is the app's to answer
+	missed  []*Route // that do not count
+	options *Route   // the most specific lane on the path: OPTIONS is the app's to answer
 	passed  []methods
 }
 
@@ -357,7 +377,7 @@ func (s *search) at(n *node, after []byte, more bool) *Route {
 }
 
 func (s *search) take(m methods) *Route {
-	if rt := m.of(s.method); rt != nil {
+	if rt := m.of(s.method, s.missed); rt != nil {
 		return rt
 	}
 	if len(m) == 0 {

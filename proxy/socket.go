@@ -16,7 +16,7 @@ const switching = "HTTP/1.1 101 Switching Protocols\r\n"
 // socketHead is the head of an approved handshake, up to what is ours to say:
 // the view's own fields but for those of a body and of the handshake.
 func (c *clientConn) socketHead(res *upstream.Response) []byte {
-	rest := without(res, "content-type", "content-length", "content-encoding", "content-language", "etag", "last-modified", "cache-control",
+	rest := without(res, "content-type", "content-length", "content-encoding", "content-language", "etag", "last-modified", "cache-control", "x-accel-redirect",
 		"sec-websocket-accept", "sec-websocket-extensions", "sec-websocket-protocol", "sec-websocket-version")
 	rest.Status, rest.Reason = 101, []byte("Switching Protocols")
 	head := c.responseHead(nil, rest)

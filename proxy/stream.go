@@ -172,6 +172,10 @@ func (c *clientConn) forwardStream(rt *Route, limit int64) (keep bool, err error
 		}
 		return false, badHold(err, lane) // what is still sent is not read
 	}
+	to, res := c.redirected(res)
+	if to != nil {
+		return c.follow(ex, to, up)
+	}
 	return c.relayStream(ex, res, up)
 }
 

@@ -131,7 +131,7 @@ func TestConfigurationPage_HasARowForEachKeyAndNoOther(t *testing.T) {
 var (
 	indexes  = regexp.MustCompile(`\[[0-9]+\]`)
 	nameStep = regexp.MustCompile(`^(upstreams|lanes)\.[^.]+`)
-	// asComment is a line of the example that shows what this version does not serve.
+	// asComment is a line of the example that shows what needs something beside the file.
 	asComment = regexp.MustCompile(`(?m)^( *)# (- \{match: |[a-z]+: \{)`)
 )
 
@@ -157,9 +157,6 @@ func TestConfigExample_ShowsEachKey(t *testing.T) {
 	c, err := loadText(t, asComment.ReplaceAllString(string(data), "$1$2"))
 	if err != nil {
 		t.Fatal(err)
-	}
-	if len(c.notBuilt()) == 0 {
-		t.Error("the comments show nothing that is not built")
 	}
 	shown := map[string]bool{}
 	for path := range c.source.values {

@@ -19,7 +19,9 @@ var (
 
 	// messageHeaders say how a message is framed or what its connection does: Holdfast writes them.
 	messageHeaders = []string{"connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
-	bodyless       = []int{204, 205, 304}
+	// fileHeaders say what is known of a file, and how its type is to be taken: Holdfast writes them too.
+	fileHeaders = []string{"accept-ranges", "content-range", "date", "etag", "last-modified", "x-content-type-options"}
+	bodyless    = []int{204, 205, 304}
 )
 
 func (c *fileConfig) checkRoutes() {
@@ -75,6 +77,10 @@ func (c *fileConfig) checkLocalMatch(path string, route routeConfig, p proxy.Pat
 	if p.Method != "" && p.Method != "GET" && p.Method != "HEAD" {
 		c.source.wrong(path+".match", "%s is for %s, and a %s route answers GET and HEAD alone (leave the method out)",
 			quote(route.Match), p.Method, kind)
+	}
+	if route.Files != nil && strings.HasSuffix(p.Path, "/{$}") {
+		c.source.wrong(path+".match", "%s stands for a directory, and a files route has no page for one (write %s)",
+			quote(route.Match), quote(strings.TrimSuffix(route.Match, "{$}")))
 	}
 	if route.Grant != nil && !strings.HasSuffix(p.Path, "/") {
 		c.source.wrong(path+".match", "%s has nothing below it, where a grant's stream and ws are (write %s)",
@@ -168,7 +174,7 @@ func (c *fileConfig) checkFiles(path string, files *filesConfig) {
 	if problem := notHeaderValue(files.CacheControl); problem != "" {
 		c.source.wrong(path+".cache_control", "%s %s", quote(files.CacheControl), problem)
 	}
-	c.checkHeaders(path+".headers", files.Headers)
+	c.checkHeaders(path+".headers", files.Headers, fileHeaders...)
 	set := c.source.isSet(path + ".cache_control")
 	if set && files.Internal {
 		c.source.wrong(path+".cache_control", "%s has no effect with internal: true, where the application's answer says it (take it out)",
@@ -206,14 +212,15 @@ func (c *fileConfig) checkRespond(path string, respond *respondConfig) {
 	c.checkHeaders(path+".headers", respond.Headers)
 }
 
-func (c *fileConfig) checkHeaders(headers string, values map[string]string) {
+// checkHeaders refuses what cannot be a header of an answer, and those that Holdfast writes itself: every answer's, and own.
+func (c *fileConfig) checkHeaders(headers string, values map[string]string, own ...string) {
 	first := map[string]string{}
 	for _, name := range c.source.order[headers] {
 		at, low := c.source.keys[join(headers, name)], strings.ToLower(name)
 		switch {
 		case !tokenText.MatchString(name):
 			c.source.wrongAt(at, "header name %s in %s has characters that no header name has (write it as X-Name)", quote(name), headers)
-		case slices.Contains(messageHeaders, low):
+		case slices.Contains(messageHeaders, low), slices.Contains(own, low):
 			c.source.wrongAt(at, "header %s in %s is written by Holdfast itself (take it out)", quote(name), headers)
 		case first[low] != "":
 			c.source.wrongAt(at, "header %s in %s is the same header as %s (write it once)", quote(name), headers, quote(first[low]))

@@ -43,8 +43,6 @@ func wantWhole(t *testing.T, c *fileConfig) {
 	wantEqual(t, "over_http", overHTTP, []any{true, true, false, nil, nil, nil, nil, nil, nil})
 	wantSentences(t, c, "warnings", c.warnings)
 	wantSentences(t, c, "what is not built", c.notBuilt(),
-		`:16:30: routes[4].files is not in this version (take the route out)`,
-		`:17:33: routes[5].files is not in this version (take the route out)`,
 		`:38:6: bus "rediss://…" is not in this version (write memory)`)
 }
 

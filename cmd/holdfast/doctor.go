@@ -115,7 +115,33 @@ func (e *examination) examine(config *fileConfig) {
 	if config.Publish.Listen != "" {
 		e.port(config, "publish.listen", config.Publish.Listen)
 	}
+	e.directories(config)
 	e.descriptors(config)
+}
+
+// directories says of what is served whether there is anything.
+func (e *examination) directories(config *fileConfig) {
+	for i, route := range config.Routes {
+		if route.Files == nil {
+			continue
+		}
+		check := item("routes", i) + ".files.dir " + route.Files.Dir
+		dir, err := os.Open(route.Files.Dir)
+		if err == nil {
+			_, err = dir.Readdirnames(1)
+			dir.Close()
+		}
+		switch {
+		case err == nil:
+			e.ok(check, "is a directory with files")
+		case errors.Is(err, io.EOF) && route.Files.Internal:
+			e.ok(check, "is a directory, empty so far")
+		case errors.Is(err, io.EOF):
+			e.warn(check, "put the files there (Django: collectstatic), or correct the path", "is empty: whatever is asked for goes to the next route that matches")
+		default:
+			e.warn(check, "let this user read the directory", "cannot be read: %v", reason(err))
+		}
+	}
 }
 
 // askTarget asks a target once, without waiting for it to come up.

@@ -113,7 +113,7 @@ func loadServable(file string) (*fileConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	if missing := config.notBuilt(); len(missing) > 0 {
+	if missing := append(config.notBuilt(), config.notThere()...); len(missing) > 0 {
 		return nil, &configError{missing}
 	}
 	return config, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -469,6 +470,8 @@ func (h *holdfast) routes(w *wiring) []proxy.Route {
 			if r.BodyBytes != nil {
 				route.BodyBytes = int64(*r.BodyBytes)
 			}
+		} else if r.Files != nil {
+			route.Files = r.Files.files()
 		} else if r.Grant != nil {
 			route.Grant = w.config.grant(r.Grant)
 		} else {
@@ -486,6 +489,15 @@ func (h *holdfast) routes(w *wiring) []proxy.Route {
 		}
 	}
 	return routes
+}
+
+// files composes a files route, its headers in the order of their names.
+func (f *filesConfig) files() *proxy.Files {
+	files := &proxy.Files{Dir: f.Dir, CacheControl: f.CacheControl, Internal: f.Internal}
+	for _, name := range slices.Sorted(maps.Keys(f.Headers)) {
+		files.Fields = append(files.Fields, name, f.Headers[name])
+	}
+	return files
 }
 
 // grant composes a grant route: the present key first, then the one before it.

@@ -326,7 +326,7 @@ var rules = []rule{
 	},
 	{
 		name: "any-method-beats-its-own",
-		file: route, find: "if rt := m[string(method)]; rt != nil {", replace: "if rt := m[string(method)]; rt != nil && m[\"\"] == nil {",
+		file: route, find: "if rt := m[string(method)]; rt != nil && !slices.Contains(missed, rt) {", replace: "if rt := m[string(method)]; rt != nil && m[\"\"] == nil {",
 		pkg: "proxy", run: "^TestMatch_TheMostSpecificRouteHasIt$/^Methods$",
 	},
 	{
@@ -366,7 +366,7 @@ var rules = []rule{
 	},
 	{
 		name: "path-cleaned",
-		file: route, find: "\tsearch := search{method: method}", replace: "\tdecoded = []byte(path.Clean(string(decoded)))\n\tsearch := search{method: method}",
+		file: route, find: "\tsearch := search{method: method, missed: missed}", replace: "\tdecoded = []byte(path.Clean(string(decoded)))\n\tsearch := search{method: method, missed: missed}",
 		pkg: "proxy", run: "^TestMatch_APathIsOnTheLaneOfWhatTheAppSees$",
 	},
 	{

@@ -14,6 +14,7 @@ both = [
     path("stream", views.stream),
     path("events", views.events),
     path("big", views.big),
+    path("download/<path:name>", views.download),
     path("status/<int:code>", views.status),
     path("boom", views.boom),
 ]
