@@ -6,13 +6,25 @@ SHELL := /bin/bash
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: help build demo test test-full soak lint bench sabotage setup go-present
+# What it builds for; docs/kubernetes.md says which of them the tests run on.
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+
+.PHONY: help build release demo test test-full soak lint bench sabotage setup go-present
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
 
 build: go-present ## the static binary, bin/holdfast
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/holdfast ./cmd/holdfast
+
+release: go-present ## static binaries for each platform, and their checksums, in dist/
+	@rm -rf dist && mkdir dist
+	@set -e; for platform in $(PLATFORMS); do \
+	  file=holdfast-$(VERSION)-$${platform/\//-}; echo "dist/$$file"; \
+	  CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} \
+	    go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)" -o dist/$$file ./cmd/holdfast; \
+	done
+	@cd dist && sha256sum holdfast-* >SHA256SUMS && cat SHA256SUMS
 
 demo: go-present ## Holdfast before a Django app, with a page that shows what lanes and holds do
 	@scripts/setup.sh demo
