@@ -585,6 +585,27 @@ func TestDrain_ASignalAfterTheDrainCommandIsNotASecondOne(t *testing.T) {
 	c.wantNothingNamed(t)
 }
 
+// In a container whose first process is Holdfast a command that waits is killed
+// with it, if it has not ended before.
+func TestDrain_WhoWaitsForItSeesItsEndBeforeTheProcessHasEnded(t *testing.T) {
+	first := 0
+	for range 3 { // a machine that is busy may be late once
+		a, _ := startHanging(t)
+		c := startReady(t, drainLanes, a)
+		_, code := startDrainCommand(t, c)
+		select {
+		case <-code:
+			first++
+		case err := <-c.ended:
+			c.ended <- err
+		}
+		c.wantExit(t, exitOK)
+	}
+	if first < 2 {
+		t.Errorf("the command ended before the process %d times of 3", first)
+	}
+}
+
 // A drain that goes on is ended by the second signal, whatever began it.
 func TestDrain_ASecondSignalStopsAtOnceWithExit1(t *testing.T) {
 	for name, begin := range map[string]func(t *testing.T, c *command){

@@ -70,16 +70,17 @@ func (p *pod) ready(t *testing.T) int {
 	return status
 }
 
-// runHook runs the sidecar's hook.
-func (p *pod) runHook(t *testing.T) {
+// startHook starts the sidecar's hook, and says when it has ended.
+func (p *pod) startHook(t *testing.T) <-chan error {
 	t.Helper()
 	hook := p.holdfast.hook()
 	if len(hook) < 2 || hook[0] != "/holdfast" {
 		t.Fatalf("the sidecar's hook: %q", hook)
 	}
-	if out, err := builtCommand(t, []string{p.holdfast.Env[0].Name + "=" + p.config}, hook[1:]...).CombinedOutput(); err != nil {
-		t.Fatalf("the sidecar's hook: %v %s", err, out)
-	}
+	ended := make(chan error, 1)
+	command := builtCommand(t, []string{p.holdfast.Env[0].Name + "=" + p.config}, hook[1:]...)
+	go func() { _, err := command.Output(); ended <- err }()
+	return ended
 }
 
 // startAppHook starts the app's hook, and says when it has ended.
@@ -101,7 +102,7 @@ func TestExamples_APodThatEndsAnswersAllUntilHoldfastHasDrained(t *testing.T) {
 	long := make(chan attempt, 1)
 	go func() { long <- ask(onceClient(), "GET", p.base, "/slow?ms=4000") }()
 	eventually(t, "a long request to run", func() bool { return p.a.running("/slow") == 1 })
-	p.runHook(t)
+	hook := p.startHook(t)
 	eventually(t, "the sidecar's hook to begin the drain", func() bool { return p.ready(t) == 503 })
 	appHook := p.startAppHook(t)
 	// A node that has not heard yet: whoever is let in is answered by the app.
@@ -128,6 +129,9 @@ func TestExamples_APodThatEndsAnswersAllUntilHoldfastHasDrained(t *testing.T) {
 	}
 	if err := <-appHook; err != nil {
 		t.Errorf("the app's hook: %v", err)
+	}
+	if err := <-hook; err != nil {
+		t.Errorf("the sidecar's hook: %v", err)
 	}
 	syscall.Kill(p.a.cmd.Process.Pid, syscall.SIGTERM)
 	if err := <-p.a.ended; err != nil {

@@ -85,6 +85,9 @@ func (h *holdfast) drain(signals *signalSource, heard int, stderr io.Writer) int
 		select {
 		case <-stopped:
 			h.log.Info("stopped")
+			if heard == 0 {
+				<-time.After(askedPause)
+			}
 			return exitOK
 		case s := <-signals.end:
 			if heard++; heard > 1 {
@@ -94,6 +97,12 @@ func (h *holdfast) drain(signals *signalSource, heard int, stderr io.Writer) int
 		}
 	}
 }
+
+// askedPause is between the end of the admin address and that of the process,
+// where the drain was asked for there: who waits for it (drain --wait) may be in
+// the same container, and would be killed with the process before it has seen
+// the end. It is three looks of control.awaitEnd.
+const askedPause = 300 * time.Millisecond
 
 // stopGently is the drain: one clock for all of it.
 func (h *holdfast) stopGently(stopped chan<- struct{}) {

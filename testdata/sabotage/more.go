@@ -357,6 +357,11 @@ var moreRules = []rule{
 		timeout: 90 * time.Second, timeoutBites: true,
 	},
 	{
+		name: "ended-before-who-waits-has-seen-it",
+		file: "cmd/holdfast/life.go", find: "if heard == 0 {\n\t\t\t\t<-time.After(askedPause)\n\t\t\t}", replace: "_ = askedPause",
+		pkg: "cmd/holdfast", run: "^TestDrain_WhoWaitsForItSeesItsEndBeforeTheProcessHasEnded$",
+	},
+	{
 		name: "failed-reload-not-counted",
 		file: run, find: "\t\t\th.failed.Add(1)\n", replace: "",
 		pkg: "cmd/holdfast", run: "^TestReload_AnInvalidFileKeepsTheOldOneAndSaysWhy$",

@@ -197,7 +197,7 @@ func TestDeployment_HoldfastIsASidecarThatStartsBeforeTheAppAndBeginsTheDrain(t 
 	if sidecar.LivenessProbe != nil {
 		t.Error("what a liveness probe ends are all holds")
 	}
-	if l := sidecar.Lifecycle; l == nil || l.PreStop == nil || l.PreStop.Exec == nil || !slices.Equal(l.PreStop.Exec.Command, []string{"/holdfast", "drain"}) {
+	if l := sidecar.Lifecycle; l == nil || l.PreStop == nil || l.PreStop.Exec == nil || !slices.Equal(l.PreStop.Exec.Command, []string{"/holdfast", "drain", "--wait"}) {
 		t.Errorf("the sidecar's hook: %+v", l)
 	}
 	if l := app.Lifecycle; l == nil || l.PreStop == nil || l.PreStop.Exec == nil || len(app.Ports) != 0 {
