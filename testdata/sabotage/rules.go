@@ -382,7 +382,7 @@ var rules = []rule{
 	{
 		name: "config-half-swapped",
 		file: "proxy/proxy.go", find: "\tt, err := newTable(routes, guarded)",
-		replace: "\tif old := s.site.Load(); old != nil {\n\t\ts.site.Store(&site{cfg, old.routes, old.lanes})\n\t}\n\tt, err := newTable(routes, guarded)",
+		replace: "\tif old := s.site.Load(); old != nil {\n\t\ts.site.Store(&site{cfg, old.routes, old.lanes, old.signer})\n\t}\n\tt, err := newTable(routes, guarded)",
 		pkg:     "proxy", run: "^TestConfigure_WhatIsRefusedChangesNothing$",
 	},
 
