@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"holdfast/internal/http1"
@@ -50,11 +51,17 @@ func (b *body) add(piece []byte) bool {
 }
 
 func (b *body) takeMemory(piece []byte) bool {
-	if !b.client.server.memory.take(len(piece)) {
-		return false
+	if need := len(b.memory) + len(piece); need > cap(b.memory) {
+		size := max(need, 2*cap(b.memory))
+		if length := int(b.client.req.length); length > 0 && length <= inMemory {
+			size = max(need, min(size, length))
+		}
+		if !b.client.server.memory.take(size - b.taken) {
+			return false
+		}
+		b.memory, b.taken = append(make([]byte, 0, size), b.memory...), size
 	}
 	b.memory = append(b.memory, piece...)
-	b.taken += len(piece)
 	return true
 }
 
@@ -206,13 +213,17 @@ func (c *clientConn) eachPiece(limit int64, do func(piece []byte) (more bool)) e
 			return err
 		}
 	}
+	flows := c.r < c.w
+	room := bodyRoom{client: c}
+	defer room.giveBack()
 	for left := r.length; ; {
 		if c.r == c.w {
-			c.roomForBody()
+			room.make(flows)
 			c.extendRead(c.site.cfg.BodyTimeout)
 			if err := c.fill(); err != nil {
 				return c.bodyError(err)
 			}
+			flows = c.w == len(c.buf)
 		}
 		in := c.buf[c.r:c.w]
 		if !r.chunked {
@@ -241,16 +252,49 @@ func (c *clientConn) eachPiece(limit int64, do func(piece []byte) (more bool)) e
 
 const continueHead = "HTTP/1.1 100 Continue\r\n\r\n"
 
-// bodyReadBytes is the buffer for a body that did not come with its head.
-const bodyReadBytes = 32 << 10
+// The buffer for a body that did not come with its head: while it flows, and
+// while it is waited for. Thousands may be waited for at a time.
+const (
+	bodyReadBytes = 32 << 10
+	bodyWaitBytes = 4 << 10
+)
 
-// roomForBody makes room in the buffer, all of which was used, without
-// touching the head, whose slices are still needed.
-func (c *clientConn) roomForBody() {
-	if len(c.buf) < bodyReadBytes || len(c.buf)-c.headEnd < bodyReadBytes/2 {
-		c.buf, c.headEnd = make([]byte, bodyReadBytes), 0
+var bodyPool = sync.Pool{New: func() any { b := make([]byte, bodyReadBytes); return &b }}
+
+// bodyRoom is the connection's buffer while a body is read: a large one that
+// many share, and a small one whenever the last read did not fill what it had.
+type bodyRoom struct {
+	client *clientConn
+	large  *[]byte // nil: it has the small one
+}
+
+// make makes room in the buffer, all of which was used, without touching the
+// head, whose slices are still needed.
+func (m *bodyRoom) make(flows bool) {
+	c := m.client
+	switch {
+	case flows && m.large == nil:
+		m.large = bodyPool.Get().(*[]byte)
+		c.buf, c.headEnd = *m.large, 0
+	case !flows && m.large != nil:
+		m.giveBack()
+	case !flows && len(c.buf)-c.headEnd < bodyWaitBytes/2:
+		c.buf, c.headEnd = make([]byte, bodyWaitBytes), 0
 	}
 	c.r, c.w = c.headEnd, c.headEnd
+}
+
+// giveBack ends the use of the large buffer; what is unread of it is kept.
+func (m *bodyRoom) giveBack() {
+	if m.large == nil {
+		return
+	}
+	c := m.client
+	unread := c.buf[c.r:c.w]
+	c.buf, c.headEnd = make([]byte, max(bodyWaitBytes, len(unread))), 0
+	c.r, c.w = 0, copy(c.buf, unread)
+	bodyPool.Put(m.large)
+	m.large = nil
 }
 
 func bodyTooLarge() *fault {

@@ -155,3 +155,33 @@ func TestGrip_TheAppIsNotAskedAgainForNothing(t *testing.T) {
 func gripStreamAt(prev string) string {
 	return "Grip-Hold: stream\r\nGrip-Channel: news; prev-id=" + prev + "\r\n"
 }
+
+// Whatever the app says the second time, the next request on the connection is
+// another one: it may be asked twice too.
+func TestGrip_AnAppThatHoldsNobodyTheSecondTimeIsTakenAtItsWord(t *testing.T) {
+	s := startGrip(t, holdSetup{})
+	s.item("news", "9", "8", "9 ")
+	c := say(t, s.addr, "")
+	const poll = "Grip-Hold: response\r\nGrip-Channel: news; prev-id=5\r\n"
+	for _, answer := range []string{ok("", "6 7 8 9"), "HTTP/1.1 500 Oops\r\nContent-Length: 7\r\n\r\n6 7 8 9", ok("Grip-Hold: x\r\n", "")} {
+		c.say(t, get("/events"))
+		v := s.view(t)
+		if last := v.get("Grip-Last"); last != "" {
+			t.Errorf("another request has Grip-Last: %s", last)
+		}
+		v.answer(ok(poll, ""))
+		if v = s.view(t); v.get("Grip-Last") != "news; last-id=5" {
+			t.Errorf("asked again it has Grip-Last: %s", v.get("Grip-Last"))
+		}
+		v.answer(answer)
+		switch {
+		case strings.Contains(answer, "Grip-Hold"):
+			c.wantReason(t, 502, "bad_hold")
+		case strings.Contains(answer, "500"):
+			c.wantAnswer(t, "GET", 500, "6 7 8 9")
+		default:
+			c.wantAnswer(t, "GET", 200, "6 7 8 9")
+		}
+	}
+	s.wantNoHold(t)
+}

@@ -58,7 +58,7 @@ var holdRules = []rule{
 	},
 	{
 		name: "position-before-the-gap",
-		file: sse, find: "\tif o.gap {", replace: "\tif o.numbered {\n\t\tbuf = appendPosition(buf, position)\n\t}\n\tif o.gap {",
+		file: sse, find: "\tif o.gap {", replace: "\tbuf = appendPosition(buf, position)\n\tif o.gap {",
 		pkg: "holds", run: histories,
 	},
 	{
