@@ -9,6 +9,9 @@
 //	isolation  a fast view's latency while a slow view of the same app is busy
 //	wirepeers  what each makes of the raw requests of testdata/wire
 //
+// Last come the figures of make test, its present ones beside those that were
+// kept (cp bin/figures.json bench/last.json, before a release).
+//
 // It builds bin/holdfast from the source it stands in, starts every peer on
 // free ports of 127.0.0.1 with a configuration of its own, gives each its turn
 // in every round, and ends what it started. haproxy, nginx, wrk and, for
@@ -21,6 +24,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -86,6 +90,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if err := printAll(stdout, bench.Environment(), chosen, reports, asJSON); err != nil {
 		return err
+	}
+	if !asJSON {
+		printFigures(stdout, bench.Path("bench/last.json"), bench.Path("bin/figures.json"))
 	}
 	if !valid {
 		return errInvalid
@@ -188,4 +195,20 @@ func printAll(w io.Writer, environment peer.Environment, chosen []benchmark, rep
 		reports[b.name].Print(w)
 	}
 	return nil
+}
+
+// printFigures prints what the tests measured when make test ran last, under
+// what it was when somebody kept it.
+func printFigures(w io.Writer, kept, present string) {
+	fmt.Fprint(w, "\nmake test\n")
+	for _, of := range []struct{ name, path, missing string }{
+		{"kept", kept, "none: cp bin/figures.json bench/last.json"},
+		{"now", present, "none: run make test"},
+	} {
+		line, err := os.ReadFile(of.path)
+		if err != nil {
+			line = []byte(of.missing)
+		}
+		fmt.Fprintf(w, "%-5s %s\n", of.name, bytes.TrimSpace(line))
+	}
 }

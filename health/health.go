@@ -41,6 +41,9 @@ type Config struct {
 	// Spool is what they hold in temporary files, in bytes, and how often there
 	// was no room.
 	Spool func() (bytes int64, fails uint64)
+	// Limits are the bounds of what is kept, as the configuration in force has
+	// them.
+	Limits func() Limits
 	// Reloads counts the reloads by result.
 	Reloads func() (ok, failed uint64)
 	// Holds gives the counts of holds and events.
@@ -57,6 +60,10 @@ type Holds struct {
 	OutboxBytes, JournalBytes int64
 	Inbound                   map[string]uint64 // messages of sockets' clients, by what became of them
 }
+
+// Limits are bounds in bytes, so that who reads the metrics need not know the
+// configuration to see how near one is. A Spool of 0: there is none.
+type Limits struct{ Memory, Spool, Journal int64 }
 
 // Lane is a lane's counts.
 type Lane struct {

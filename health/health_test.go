@@ -45,7 +45,8 @@ func (p *process) health() *Health {
 		},
 		Interval: func(string) time.Duration { return time.Second },
 		Memory:   func() int64 { return 7 },
-		Spool:    func() (int64, uint64) { return 0, 0 },
+		Spool:    func() (int64, uint64) { return 8, 9 },
+		Limits:   func() Limits { return Limits{Memory: 100, Spool: 200, Journal: 300} },
 		Reloads:  func() (ok, failed uint64) { return 3, 1 },
 		Holds: func() Holds {
 			return Holds{Open: map[string]int{"stream": 4, "websocket": 5, "response": 6}, GapsTold: 2, Published: 10, Offered: 40, Head: 1760000000000123,
@@ -222,7 +223,7 @@ func TestMetrics_AreTheSnapshots(t *testing.T) {
 	p := &process{state: "ready", answer: answered, targets: []Target{up("app", "http://a", 0), {Upstream: "app", Name: "http://b"}}}
 	p.lanes = []Lane{{Name: "web", Slots: 4, InUse: 3, Waiting: 2, Abandoned: 1, Parked: 2, ClosedOnView: 5, Retried: 6, Waited: waits.Snapshot(),
 		Refused: map[string]uint64{"lane_full": 8, "draining": 0}}, {Name: "slow", Slots: 1, Parked: 1, Retried: 1}}
-	p.routes = []Route{{Name: `/quote"\`, Codes: map[int]uint64{200: 9, 499: 1}, Took: waits.Snapshot()}}
+	p.routes = []Route{{Name: `/quote"\`, Codes: map[int]uint64{200: 9, 404: 3, 499: 1}, Took: waits.Snapshot()}}
 	kind, body, err := p.health().Metrics()
 	if err != nil || !strings.HasPrefix(kind, "text/plain; version=0.0.4") {
 		t.Fatal(kind, err)
@@ -246,6 +247,9 @@ func TestMetrics_AreTheSnapshots(t *testing.T) {
 		`holdfast_request_seconds_count{route="/quote\"\\"} 3`,
 		`holdfast_upstream_up{target="http://a"} 1`, `holdfast_upstream_up{target="http://b"} 0`,
 		`holdfast_reload_total{result="ok"} 3`, `holdfast_reload_total{result="failed"} 1`,
+		`holdfast_spool_bytes 8`, `holdfast_spool_refused_total 9`,
+		`holdfast_memory_limit_bytes 100`, `holdfast_spool_limit_bytes 200`, `holdfast_journal_limit_bytes 300`,
+		`holdfast_requests_total{code="404",route="/quote\"\\"} 3`, `holdfast_requests_total{code="503",route="/quote\"\\"} 0`,
 		`holdfast_build_info{instance="here",version="v1"} 1`,
 	} {
 		if !strings.Contains("\n"+string(body), "\n"+line+"\n") {

@@ -2,6 +2,7 @@ package health
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,7 +24,7 @@ var (
 	laneInUse      = describe("lane_in_use", "Slots at the upstream, the abandoned ones included.", "lane")
 	laneWaiting    = describe("lane_waiting", "Requests waiting for a slot.", "lane")
 	laneAbandoned  = describe("lane_abandoned", "Slots whose client is gone and whose view is not.", "lane")
-	laneWait       = describe("lane_wait_seconds", "Waits for a slot.", "lane")
+	laneWait       = describe("lane_wait_seconds", "Waits for a slot, those of refused requests too.", "lane")
 	laneRefused    = describe("lane_refused_total", "Requests the lane did not serve.", "lane", "reason")
 	laneClosed     = describe("lane_closed_on_view_total", "Slots freed although the view's end could not be seen.", "lane")
 	requestsTotal  = describe("requests_total", "Exchanges by route and status; 499: the client left first.", "route", "code")
@@ -37,21 +38,31 @@ var (
 	published      = describe("events_published_total", "Events published.")
 	offered        = describe("events_offered_total", "Events given to holds, each hold counted.")
 	inboundTotal   = describe("inbound_total", "Messages that clients of WebSockets sent to the app.", "result")
-	outboxBytes    = describe("outbox_bytes", "Events that wait for slow clients.")
+	outboxBytes    = describe("outbox_bytes", "Events that wait for slow clients, counted for each client.")
 	journalBytes   = describe("journal_bytes", "Events that can be replayed, with what keeping them takes.")
 	busConnected   = describe("bus_connected", "Whether events of other nodes arrive; always 1 with the bus in memory.")
 	memoryBytes    = describe("memory_bytes", "Bodies and answers in memory.")
 	spoolBytes     = describe("spool_bytes", "Bodies and answers in temporary files.")
 	spoolRefused   = describe("spool_refused_total", "How often neither memory nor spool had room.")
 	reloadTotal    = describe("reload_total", "Reloads of the configuration.", "result")
-	buildInfo      = describe("build_info", "Always 1.", "version", "instance")
+	memoryLimit    = describe("memory_limit_bytes", "What bodies and answers may take in memory: limits.memory.")
+	spoolLimit     = describe("spool_limit_bytes", "What they may take in temporary files: limits.spool.bytes; 0: no spool.")
+	journalLimit   = describe("journal_limit_bytes", "What the journal may take: holds.journal.bytes.")
+	buildInfo      = describe("build_info", "Always 1; what runs, and its name.", "version", "instance")
 )
+
+// usualCodes are the statuses that every route has from the start: rate() sees
+// nothing of a series' first value, and the first failure is the one to see.
+// Any other is there once it was answered; what an app may answer is no closed
+// list.
+var usualCodes = [...]int{200, 499, 500, 502, 503, 504}
 
 // Describe sends every description (prometheus.Collector).
 func (m metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{laneSlots, laneInUse, laneWaiting, laneAbandoned, laneWait, laneRefused,
 		laneClosed, requestsTotal, requestSeconds, upstreamUp, parked, retriedTotal, holdsOpen, holdsEnded, gapsTold,
-		published, offered, inboundTotal, outboxBytes, journalBytes, busConnected, memoryBytes, spoolBytes, spoolRefused, reloadTotal, buildInfo} {
+		published, offered, inboundTotal, outboxBytes, journalBytes, busConnected, memoryBytes, spoolBytes, spoolRefused, reloadTotal,
+		memoryLimit, spoolLimit, journalLimit, buildInfo} {
 		out <- d
 	}
 }
@@ -81,8 +92,13 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 	gauge(parked, float64(waiting))
 	counter(retriedTotal, retried)
 	for _, r := range m.h.cfg.Routes() {
+		for _, code := range usualCodes {
+			counter(requestsTotal, r.Codes[code], r.Name, strconv.Itoa(code))
+		}
 		for code, n := range r.Codes {
-			counter(requestsTotal, n, r.Name, strconv.Itoa(code))
+			if !slices.Contains(usualCodes[:], code) {
+				counter(requestsTotal, n, r.Name, strconv.Itoa(code))
+			}
 		}
 		out <- durations(requestSeconds, r.Took, r.Name)
 	}
@@ -106,6 +122,10 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 	ok, failed := m.h.cfg.Reloads()
 	counter(reloadTotal, ok, "ok")
 	counter(reloadTotal, failed, "failed")
+	limits := m.h.cfg.Limits()
+	gauge(memoryLimit, float64(limits.Memory))
+	gauge(spoolLimit, float64(limits.Spool))
+	gauge(journalLimit, float64(limits.Journal))
 	gauge(buildInfo, 1, m.h.cfg.Version, m.h.cfg.Instance)
 }
 

@@ -155,6 +155,9 @@ func TestCost_AnIdleHold(t *testing.T) {
 			each, eachStack := (nowHeap-heap)/int64(holds), (nowStacks-stacks)/int64(holds)
 			t.Logf("%d idle holds, each %s: %d bytes of live heap each, and %d of stacks; %d goroutines",
 				holds, c.what, each, eachStack, runtime.NumGoroutine())
+			if c.what == "on a channel with others" {
+				figure(t, "bytes_per_hold", float64(each))
+			}
 			if runtime.NumGoroutine() > holds { // it has a goroutine where descriptors are not watched
 				c.most = 4 << 10
 			}

@@ -54,9 +54,38 @@ express() {
   fi
 }
 
+# Prometheus' own tool, for the tests of the metrics and the alert rules. Debian
+# has it in a package that starts a server as it is installed: only the tool is
+# taken out of it. Where it cannot be had those tests are skipped.
+tool_of_prometheus() {
+  if [[ ${1:-} == demo ]] || command -v promtool >/dev/null; then
+    return 0
+  fi
+  if [[ ! -e /etc/debian_version ]] || ! command -v apt-get >/dev/null || ((EUID != 0)); then
+    echo "setup: there is no promtool, so its tests are skipped; it is part of Prometheus, put it into PATH" >&2
+    return 0
+  fi
+  echo "setup: taking promtool out of the package prometheus, into /usr/local/bin"
+  local dir
+  dir=$(mktemp -d)
+  if (cd "$dir" && { fetch || { apt-get update && fetch; }; } &&
+    dpkg-deb --fsys-tarfile prometheus_*.deb | tar -xO ./usr/bin/promtool >promtool &&
+    install -m 755 promtool /usr/local/bin/promtool); then
+    rm -rf "$dir"
+    return 0
+  fi
+  rm -rf "$dir"
+  echo "setup: promtool could not be had; see above, or put it into PATH" >&2
+  return 1
+}
+fetch() { apt-get -o APT::Sandbox::User=root download prometheus; }
+
+# The rest, once no package is missing.
+finish() { express "$@" && tool_of_prometheus "$@"; }
+
 check "$@"
 if ((${#missing[@]} == 0)); then
-  express "$@"
+  finish "$@"
   exit
 fi
 
@@ -66,7 +95,7 @@ if [[ -e /etc/debian_version ]] && command -v apt-get >/dev/null && ((EUID == 0)
   DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
   check "$@"
   if ((${#missing[@]} == 0)); then
-    express "$@"
+    finish "$@"
     exit
   fi
   echo "setup: still missing for $python after the installation: ${missing[*]}" >&2

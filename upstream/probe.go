@@ -111,24 +111,3 @@ func (h Health) request(last bool) []byte {
 	}
 	return []byte(head + "\r\n")
 }
-
-// Examine asks the target once, as a slot would, on a connection of its own
-// that is closed afterwards: whether it answers, and whether it would keep the
-// connection open. The error says how far it came.
-func (t *Target) Examine(ctx context.Context) (keepAlive bool, err error) {
-	conn, err := t.Dial(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	if err := conn.Send(t.HealthRequest(false), nil, nil); err != nil {
-		return false, err
-	}
-	res, err := conn.Head(false, nil)
-	if err != nil {
-		return false, err
-	}
-	return res.KeepAlive, t.JudgeHealth(res.Status)
-}

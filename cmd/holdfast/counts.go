@@ -88,6 +88,11 @@ func (h *holdfast) holdCounts() health.Holds {
 	return counts
 }
 
+func (h *holdfast) limits() health.Limits {
+	c := h.wiring.Load().config
+	return health.Limits{Memory: int64(c.Limits.Memory), Spool: int64(c.Limits.Spool.Bytes), Journal: int64(c.Holds.Journal.Bytes)}
+}
+
 func (h *holdfast) routeCounts() []health.Route {
 	snapshots := h.server.Routes()
 	counts := make([]health.Route, len(snapshots))

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -23,7 +23,11 @@ type check struct {
 	Result string `json:"result"` // ok, warn or fail
 	Found  string `json:"found"`
 	Fix    string `json:"fix,omitempty"`
+	// Numbers are those that Found words, for programs: times in ms, sizes in bytes.
+	Numbers numbers `json:"numbers,omitempty"`
 }
+
+type numbers map[string]float64
 
 // examination is the list of checks, and the exit code that serve would have.
 type examination struct {
@@ -33,44 +37,104 @@ type examination struct {
 }
 
 func (e *examination) ok(name, format string, args ...any) {
-	e.Checks = append(e.Checks, check{name, "ok", fmt.Sprintf(format, args...), ""})
+	e.Checks = append(e.Checks, check{Name: name, Result: "ok", Found: fmt.Sprintf(format, args...)})
 }
 
 func (e *examination) warn(name, fix, format string, args ...any) {
-	e.Checks = append(e.Checks, check{name, "warn", fmt.Sprintf(format, args...), fix})
+	e.Checks = append(e.Checks, check{Name: name, Result: "warn", Found: fmt.Sprintf(format, args...), Fix: fix})
 }
 
 func (e *examination) fail(exit int, name, fix, format string, args ...any) {
-	e.Checks = append(e.Checks, check{name, "fail", fmt.Sprintf(format, args...), fix})
+	e.Checks = append(e.Checks, check{Name: name, Result: "fail", Found: fmt.Sprintf(format, args...), Fix: fix})
 	if e.Exit == exitOK {
 		e.Exit = exit
 	}
 }
 
-// doctorCommand prints the resolved configuration and the checks. It binds
-// nothing, and asks each target once.
+// with adds numbers to the latest check.
+func (e *examination) with(n numbers) {
+	c := &e.Checks[len(e.Checks)-1]
+	if c.Numbers == nil {
+		c.Numbers = make(numbers)
+	}
+	maps.Copy(c.Numbers, n)
+}
+
+// ms is a time as a number of a check, and as it is worded: as exact as the network is.
+func ms(d time.Duration) float64 {
+	return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
+}
+
+func inMS(d time.Duration) time.Duration {
+	if d < 10*time.Millisecond {
+		return d.Round(100 * time.Microsecond)
+	}
+	return d.Round(time.Millisecond)
+}
+
+const doctorUsage = `print the configuration as it is understood, and what would go wrong
+
+  holdfast doctor -c config.yaml [--json]
+  holdfast doctor --url https://example.com/events [--idle 60s] [--header 'Cookie: ...'] [-c config.yaml --channel CHANNEL] [--json]
+
+The first binds nothing, asks each target once, and exits with the code that serve would have. The second
+follows an event stream through whatever is in front of Holdfast: exit 1 if that holds it back or cuts it.
+
+`
+
+// doctorCommand prints the resolved configuration and the checks, or, with
+// --url, how an event stream arrives.
 func doctorCommand(args []string, stdout, stderr io.Writer) int {
 	flags := newFlags("doctor")
 	file := flags.StringP("config", "c", "", "the configuration `file`")
 	asJSON := flags.Bool("json", false, "print JSON")
-	if done, code := parseFlags(flags, args, stdout, stderr); done {
+	public := newPublicStream(flags)
+	if done, code := parseFlagsAnd(flags, args, 0, doctorUsage, stdout, stderr); done {
 		return code
 	}
-	if *file == "" {
+	if problem := public.problem(flags.Changed); problem != "" {
+		return usageError(stderr, problem)
+	}
+	needed := public.address == "" || public.channel != ""
+	if *file == "" && needed {
 		*file = os.Getenv("HOLDFAST_CONFIG")
 	}
-	if *file == "" {
+	if *file == "" && needed {
+		if public.address != "" {
+			return usageError(stderr, "--channel needs the publish address: give -c config.yaml or HOLDFAST_CONFIG")
+		}
 		return usageError(stderr, "no configuration: give -c config.yaml or HOLDFAST_CONFIG")
 	}
 	e := &examination{}
-	config, err := loadServable(*file)
-	if err != nil {
-		e.fail(exitConfig, "configuration", "correct the file", "%v", err)
-	} else {
-		e.ok("configuration", "%s is valid", *file)
+	var config *fileConfig
+	if *file != "" {
+		config = e.load(*file)
+	}
+	switch {
+	case e.Exit != exitOK:
+	case public.address != "":
+		public.examine(e, config)
+		config = nil // what it says is not asked for
+	default:
 		e.examine(config)
 	}
-	if *asJSON {
+	return e.print(config, *asJSON, stdout, stderr)
+}
+
+// load reads the configuration as serve would; nil: it cannot be served.
+func (e *examination) load(file string) *fileConfig {
+	config, err := loadServable(file)
+	if err != nil {
+		e.fail(exitConfig, "configuration", "correct the file", "%v", err)
+		return nil
+	}
+	e.ok("configuration", "%s is valid", file)
+	return config
+}
+
+// print writes the configuration, unless that is nil, and the checks.
+func (e *examination) print(config *fileConfig, asJSON bool, stdout, stderr io.Writer) int {
+	if asJSON {
 		if config != nil {
 			config.shown().Decode(&e.Configuration)
 		}
@@ -100,11 +164,16 @@ func (e *examination) examine(config *fileConfig) {
 	}
 	for _, name := range config.upstreamNames() {
 		u := upstream.New(config.upstream(name), nil)
+		sync, seen := 0, true
 		for _, target := range u.Targets() {
-			e.askTarget(name, target)
+			workers := e.askTarget(name, target)
+			sync, seen = sync+workers, seen && workers > 0
 		}
 		u.Close()
-		e.compareSlots(config, name)
+		if !seen {
+			sync = 0
+		}
+		e.compareSlots(config, name, sync)
 	}
 	for _, address := range config.Listen {
 		e.port(config, "listen", address)
@@ -115,8 +184,16 @@ func (e *examination) examine(config *fileConfig) {
 	if config.Publish.Listen != "" {
 		e.port(config, "publish.listen", config.Publish.Listen)
 	}
+	e.ownPaths(config)
+	e.messagePaths(config)
 	e.directories(config)
 	e.descriptors(config)
+	e.memory(config)
+	e.spool(config)
+	if config.Bus == "memory" {
+		e.ok("bus", "is memory: events stay in the process that they were published to, and there is nothing to reach")
+	}
+	e.roundTrip(config)
 }
 
 // directories says of what is served whether there is anything.
@@ -141,59 +218,6 @@ func (e *examination) directories(config *fileConfig) {
 		default:
 			e.warn(check, "let this user read the directory", "cannot be read: %v", reason(err))
 		}
-	}
-}
-
-// askTarget asks a target once, without waiting for it to come up.
-func (e *examination) askTarget(name string, target *upstream.Target) {
-	check := "target " + target.String()
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
-	defer cancel()
-	began := time.Now()
-	keepAlive, err := target.Examine(ctx)
-	took := time.Since(began).Round(time.Millisecond)
-	workers := workersOn(target.Addr())
-	switch {
-	case errors.Is(err, upstream.ErrUnreachable):
-		e.warn(check, "start the app, or correct upstreams."+name+".targets; serve waits for it for start_timeout and then exits 78", "%v", err)
-		return
-	case errors.Is(err, upstream.ErrTimeout), errors.Is(err, upstream.ErrInterrupted):
-		e.warn(check, "see the app's own log: its workers may all be busy, or still starting", "accepts connections and did not answer within %v", took)
-		return
-	case err != nil:
-		e.warn(check, "see the app's own log", "%v", err)
-		return
-	case !keepAlive:
-		e.ok(check, "answers within %v, and closes each connection after its answer, as gunicorn's sync workers do", took)
-	default:
-		e.ok(check, "answers within %v, and offers keep-alive: a slot uses its connection again", took)
-	}
-	switch {
-	case workers < 2:
-	case !keepAlive:
-		e.ok(check, "%d worker processes share it, and take only what they can run", workers)
-	default:
-		e.warn(check, "start one process for each target and list them under upstreams."+name+".targets, or use sync workers",
-			"%d worker processes share it: the kernel picks one for each connection, however busy it is, so that a fast view can wait behind a slow one while others are free", workers)
-	}
-}
-
-// askTimeout is how long the doctor waits for a target's answer.
-const askTimeout = 5 * time.Second
-
-// compareSlots says how the slots that lanes have on an upstream compare with
-// what it is said to run at once.
-func (e *examination) compareSlots(config *fileConfig, name string) {
-	slots, _ := config.slotsOf(name)
-	u := config.Upstreams[name]
-	switch {
-	case slots == 0:
-	case u.Concurrency == nil:
-		e.ok("upstream "+name, "%d slots on %d targets; set concurrency to what one process runs at once (gunicorn: --threads) to have the sum checked", slots, len(u.Targets))
-	case slots < *u.Concurrency*len(u.Targets):
-		e.warn("upstream "+name, "raise lanes' slots", "%d slots on targets that run %d at once: the rest of the app stays idle", slots, *u.Concurrency*len(u.Targets))
-	default:
-		e.ok("upstream "+name, "%d slots, all that its targets run at once", slots)
 	}
 }
 
@@ -249,19 +273,4 @@ func firstKey(keys []string) string {
 		return ""
 	}
 	return keys[0]
-}
-
-// descriptors says how many clients the limit of open files leaves room for.
-func (e *examination) descriptors(config *fileConfig) {
-	limit := descriptorLimit()
-	if limit == 0 {
-		return
-	}
-	reserve := config.descriptorReserve()
-	clients := config.connections()
-	if clients < 1000 {
-		e.warn("descriptors", "raise the limit (ulimit -n, LimitNOFILE=)", "%d may be open, %d of them for lanes and files: %d clients at once", limit, reserve, clients)
-		return
-	}
-	e.ok("descriptors", "%d may be open, %d of them for lanes and files: %d clients at once", limit, reserve, clients)
 }

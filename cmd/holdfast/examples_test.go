@@ -158,7 +158,8 @@ func onPorts0(text string) string {
 	return text
 }
 
-// The doctor's only doubt is that the app is not there.
+// The doctor's only doubts are that the app is not there, and whether this
+// machine has what the limits promise.
 func TestExamples_TheDoctorFindsNoFaultInAnyConfiguration(t *testing.T) {
 	t.Parallel()
 	for name, text := range exampleConfigs(t) {
@@ -174,7 +175,7 @@ func TestExamples_TheDoctorFindsNoFaultInAnyConfiguration(t *testing.T) {
 				t.Fatalf("%v, %v, exit %d: %s", err, decodeErr, e.Exit, out)
 			}
 			for _, c := range e.Checks {
-				if c.Result != "ok" && !strings.HasPrefix(c.Name, "target ") {
+				if c.Result != "ok" && !strings.HasPrefix(c.Name, "target ") && !strings.HasPrefix(c.Name, "limits.") && c.Name != "memory" {
 					t.Errorf("%+v", c)
 				}
 			}

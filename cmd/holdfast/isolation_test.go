@@ -58,7 +58,7 @@ func late(fast []asked, slow []*view, length time.Duration) (late, counted int) 
 
 // measureIsolation keeps eight clients looping a 1.5 s view and asks a fast
 // one meanwhile.
-func measureIsolation(t *testing.T, config string) (lateOnes, counted int) {
+func measureIsolation(t *testing.T, config string) (lateOnes, counted int, took []time.Duration) {
 	const blockers, rounds, length = 8, 4, 1500 * time.Millisecond
 	a := startGunicorn(t, "-w", "1", "--threads", "8")
 	h := startHoldfast(t, config, a)
@@ -95,6 +95,7 @@ func measureIsolation(t *testing.T, config string) (lateOnes, counted int) {
 	var fast []asked
 	for f := range answers {
 		fast = append(fast, f)
+		took = append(took, f.answered-f.sent)
 	}
 	var slow []*view
 	for _, v := range a.views() {
@@ -104,12 +105,15 @@ func measureIsolation(t *testing.T, config string) (lateOnes, counted int) {
 	}
 	cancel()
 	loops.Wait()
-	return late(fast, slow, length)
+	lateOnes, counted = late(fast, slow, length)
+	return lateOnes, counted, took
 }
 
 func TestIsolation_FastViewsAreAnsweredBeforeAnySlowViewOfTheirTimeEnds(t *testing.T) {
 	t.Parallel()
-	lateOnes, counted := measureIsolation(t, twoLanes)
+	lateOnes, counted, took := measureIsolation(t, twoLanes)
+	figure(t, "isolation_p50_ms", milliseconds(percentile(took, 50)))
+	figure(t, "isolation_p99_ms", milliseconds(percentile(took, 99)))
 	t.Logf("%d fast requests beside slow views, %d late", counted, lateOnes)
 	if counted < 50 || lateOnes > 0 {
 		t.Errorf("%d of %d fast requests waited for a slow view", lateOnes, counted)
@@ -120,7 +124,7 @@ func TestIsolation_FastViewsAreAnsweredBeforeAnySlowViewOfTheirTimeEnds(t *testi
 // share one lane.
 func TestIsolation_OneLaneForAllDoesNotIsolate(t *testing.T) {
 	t.Parallel()
-	lateOnes, counted := measureIsolation(t, oneLane)
+	lateOnes, counted, _ := measureIsolation(t, oneLane)
 	t.Logf("%d fast requests beside slow views, %d late", counted, lateOnes)
 	if counted == 0 || lateOnes == 0 {
 		t.Errorf("%d of %d fast requests waited for a slow view: the check cannot fail", lateOnes, counted)
@@ -158,12 +162,15 @@ func holdEverySlot(t *testing.T, config string, paths map[string]int) (h *holdfa
 }
 
 // ask24 asks a path 24 times at random gaps and reports how many were
-// answered within the two seconds for which each is waited for.
-func ask24(client *http.Client, url string) (answered int) {
+// answered within the two seconds for which each is waited for, and how long
+// the worst of those took.
+func ask24(client *http.Client, url string) (answered int, worst time.Duration) {
 	for range 24 {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		asked := monotonic()
 		if status, _, err := get(ctx, client, url); err == nil && status == 200 {
 			answered++
+			worst = max(worst, monotonic()-asked)
 		}
 		cancel()
 		<-time.After(time.Duration(rand.IntN(20)) * time.Millisecond)
@@ -171,15 +178,19 @@ func ask24(client *http.Client, url string) (answered int) {
 			break // a lane that is full stays full: no need to wait 24 times
 		}
 	}
-	return answered
+	return answered, worst
 }
 
 func TestLoop_HealthAndFixedAnswersWhileEverySlotIsHeld(t *testing.T) {
 	h, a, release := holdEverySlot(t, twoLanes, map[string]int{"/hang": 2, "/one/hang": 6})
 	defer release()
 	for _, path := range []string{"/health", "/robots.txt"} {
-		if n := ask24(newClient(t), h.url(path)); n != 24 {
+		n, worst := ask24(newClient(t), h.url(path))
+		if n != 24 {
 			t.Errorf("%s answered %d of 24 times", path, n)
+		}
+		if path == "/health" {
+			figure(t, "health_worst_ms", milliseconds(worst))
 		}
 	}
 	if n := a.running("/"); n != 8 {
@@ -204,7 +215,7 @@ routes:
 	h, _, release := holdEverySlot(t, config, map[string]int{"/hang": 8})
 	defer release()
 	for _, path := range []string{"/health", "/robots.txt"} {
-		if n := ask24(newClient(t), h.url(path)); n != 0 {
+		if n, _ := ask24(newClient(t), h.url(path)); n != 0 {
 			t.Errorf("%s answered %d times through a full lane: the check cannot fail", path, n)
 		}
 	}

@@ -29,6 +29,7 @@ const usage = `holdfast: lanes and holds in front of an app server
   holdfast [serve] -c config.yaml
   holdfast serve --upstream http://127.0.0.1:8000 [--listen :8080] [--slots 8]
   holdfast doctor -c config.yaml [--json]
+  holdfast doctor --url https://example.com/events [--idle 60s] [-c config.yaml --channel CHANNEL]
   holdfast publish CHANNEL [DATA] [--event NAME]   [-c config.yaml | --url ADDRESS] [--key KEY]
   holdfast ready | reload | drain [--wait]   [-c config.yaml | --admin ADDRESS] [--key KEY]
   holdfast version

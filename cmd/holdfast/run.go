@@ -97,7 +97,7 @@ func start(config *fileConfig, load func() (*fileConfig, error), log, access *za
 		Ask: h.ask, Interval: h.healthInterval, Routes: h.routeCounts, Memory: func() int64 { return h.server.Memory() },
 		Spool:   func() (int64, uint64) { return h.server.Spool() },
 		Reloads: func() (uint64, uint64) { return h.reloads.Load(), h.failed.Load() },
-		Holds:   h.holdCounts,
+		Holds:   h.holdCounts, Limits: h.limits,
 	})
 	w := h.wire(config, nil)
 	if h.server, err = proxy.New(h.proxyConfig(config), h.routes(w), log, access); err != nil {

@@ -33,8 +33,10 @@ func chat(t *testing.T, addr, publish string) (took time.Duration) {
 	}
 	one.want("to the room")
 	two.want("to the room")
+	said := monotonic() // from one client through a view to the other
 	one.say("1?publish=relayed&channel=room&reply=text&answer=done")
 	two.want("relayed")
+	figure(t, "relay_ms", milliseconds(monotonic()-said))
 	for _, text := range []string{"relayed", "done"} { // in the order in which the view did it
 		one.want(text)
 	}

@@ -1,5 +1,7 @@
 package main
 
+import "time"
+
 // gripRules are those of GRIP: its parsers, filters and keys, and the order and
 // completeness of its items.
 var gripRules = []rule{
@@ -172,6 +174,7 @@ var gripRules = []rule{
 		name: "inserted-read-again",
 		file: "holds/format.go", find: "out, rest = append(out, text...), rest[used:]", replace: "rest = append([]byte(text), rest[used:]...)\n\t\tif err != nil || text == \"%\" {\n\t\t\tout, rest = append(out, rest[:len(text)]...), rest[len(text):]\n\t\t}",
 		pkg: "holds", run: "^TestExpansion_DoesNotReadAgainWhatItPutIn$",
+		timeout: 30 * time.Second, timeoutBites: true,
 	},
 	{
 		name: "nobody-is-skip-self",

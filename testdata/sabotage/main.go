@@ -39,7 +39,7 @@ const (
 )
 
 func main() {
-	rules = slices.Concat(rules, holdRules, gripRules, fileRules, moreRules)
+	rules = slices.Concat(rules, holdRules, gripRules, engineRules, fileRules, doctorRules, moreRules)
 	only := flag.String("only", "", "play the rule of this `name` alone")
 	list := flag.Bool("list", false, "list the rules and stop")
 	flag.Parse()
