@@ -321,7 +321,9 @@ func (s *soak) reloadBroken() {
 func (s *soak) wantNoFault() {
 	s.Helper()
 	for line := range strings.Lines(string(wantGet(s.T, onceClient(), "http://"+s.admin+"/metrics"))) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		line = strings.TrimSpace(line)
+		at := strings.LastIndexByte(line, ' ') // a route may have a space
+		name, value := line[:at], line[at+1:]
 		switch {
 		case value == "0", strings.HasPrefix(line, "#"):
 		case name == `holdfast_lane_refused_total{lane="streams",reason="upstream_down"}`,
