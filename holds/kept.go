@@ -1,8 +1,6 @@
 package holds
 
-import (
-	"slices"
-)
+import "slices"
 
 // kept is what one piece of an outbox keeps in memory: an event, or bytes that
 // are the hold's own.

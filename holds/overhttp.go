@@ -39,9 +39,12 @@ type OverHTTP struct {
 	Answer Answer
 }
 
-// opGone stands among a socket's messages for the client's going without a
-// close frame.
-const opGone opcode = 0xF
+// What stands among a socket's messages and is none: the client's going without
+// a close frame, and nothing, so that the app can say what it has.
+const (
+	opGone opcode = 0xF
+	opPoke opcode = 0xE
+)
 
 // batchBytes is how much goes to the app at once, the first message in any case.
 const batchBytes = 200_000
@@ -133,7 +136,7 @@ func (l *loop) eventsRequest(h *hold) (request *Request, n int) {
 			e.kind, e.null = eventClose, len(m.payload) == 0
 		case opGone:
 			e.kind, e.null = eventDisconnect, true
-		default: // opContinuation: nothing, so that the app can say what it has
+		default: // opPoke
 			continue
 		}
 		events = appendSocketEvent(events, e)
@@ -148,7 +151,7 @@ func (l *loop) poke(h *hold) {
 	if s.over == nil || s.over.told || s.over.detached || len(s.inbound) > s.underWay && s.delivering {
 		return // what waits asks as well
 	}
-	l.takeMessage(h, message{opcode: opContinuation})
+	l.takeMessage(h, message{opcode: opPoke})
 }
 
 // heard notes a client's close frame.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"holdfast/holds"
 	"holdfast/internal/http1"
 )
 
@@ -97,11 +98,8 @@ func (s *signer) sign(now time.Time) *signature {
 // forbiddenEvents refuses a client that speaks to the app as only we may.
 func forbiddenEvents() *fault {
 	return &fault{reason: reasonForbidden,
-		text: socketEvents + " is what Holdfast tells the app of a held WebSocket; send the body under another Content-Type"}
+		text: holds.EventsType + " is what Holdfast tells the app of a held WebSocket; send the body under another Content-Type"}
 }
-
-// socketEvents is the media type of WebSocket-over-HTTP.
-const socketEvents = "application/websocket-events"
 
 // hasSocketEvents reports whether the body calls itself events of a WebSocket,
 // as only we may send them: an app would believe them. Whatever an app makes of
@@ -117,7 +115,7 @@ func (r *request) hasSocketEvents() bool {
 			if !ok {
 				break
 			}
-			if list = rest; http1.EqualFold(mediaType(element), socketEvents) {
+			if list = rest; http1.EqualFold(mediaType(element), holds.EventsType) {
 				return true
 			}
 		}

@@ -162,7 +162,7 @@ func TestSocketEvents_AreKnownUnderWhateverAnAppTakesForTheirType(t *testing.T) 
 			name := []byte([...]string{"Content-Type", "CONTENT-TYPE"}[i%2])
 			r.fields = append(r.fields, field{http1.Field{Name: name, Value: []byte(value)}, kindOf(name)})
 		}
-		r.fields = append(r.fields, field{http1.Field{Name: []byte("Accept"), Value: []byte(socketEvents)}, kindAccept})
+		r.fields = append(r.fields, field{http1.Field{Name: []byte("Accept"), Value: []byte(holds.EventsType)}, kindAccept})
 		if got := r.hasSocketEvents(); got != c.want {
 			t.Errorf("%q: %v, want %v", c.values, got, c.want)
 		}
@@ -170,17 +170,17 @@ func TestSocketEvents_AreKnownUnderWhateverAnAppTakesForTheirType(t *testing.T) 
 }
 
 func FuzzSocketEvents(f *testing.F) {
-	for _, seed := range []string{"", ";", ",", socketEvents, " \xa0" + socketEvents + ";x", strings.Repeat(",", 50)} {
+	for _, seed := range []string{"", ";", ",", holds.EventsType, " \xa0" + holds.EventsType + ";x", strings.Repeat(",", 50)} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {
 		r := request{fields: []field{{http1.Field{Name: []byte("Content-Type"), Value: value}, kindPlain}}}
 		got := r.hasSocketEvents()
 		lower := bytes.ToLower(value)
-		if got && !bytes.Contains(lower, []byte(socketEvents)) {
+		if got && !bytes.Contains(lower, []byte(holds.EventsType)) {
 			t.Errorf("%q is taken for events", value)
 		}
-		if bytes.HasPrefix(value, []byte(socketEvents+";")) && !got {
+		if bytes.HasPrefix(value, []byte(holds.EventsType+";")) && !got {
 			t.Errorf("%q is not taken for events", value)
 		}
 	})

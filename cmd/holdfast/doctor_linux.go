@@ -29,18 +29,7 @@ func workersOnSocket(address string) int {
 			inodes[f[6]] = true
 		}
 	}
-	pids := holders(inodes)
-	parents := make(map[int]bool)
-	for _, pid := range pids {
-		parents[parentOf(pid)] = true
-	}
-	workers := 0
-	for _, pid := range pids {
-		if !parents[pid] {
-			workers++
-		}
-	}
-	return workers
+	return workersAmong(holders(inodes))
 }
 
 // memoryLimit is what the process may use: what its cgroup allows (hard: it is

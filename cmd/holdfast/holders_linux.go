@@ -72,7 +72,11 @@ func portOf(address string) int {
 // workersOn counts the processes behind a port, a parent of others not
 // counted: it only watches them. 0: nobody on this machine, or not to be seen.
 func workersOn(address string) int {
-	pids := holders(listenerInodes(portOf(address)))
+	return workersAmong(holders(listenerInodes(portOf(address))))
+}
+
+// workersAmong counts the processes that are not another's parent.
+func workersAmong(pids []int) int {
 	parents := make(map[int]bool)
 	for _, pid := range pids {
 		parents[parentOf(pid)] = true
