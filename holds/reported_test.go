@@ -106,6 +106,7 @@ func TestHolds_WhoIsResetInABurstTakesNothingFromTheOthers(t *testing.T) {
 	const clients, events, from = 200, 500, 100
 	s := startStation(t, Config{OutboxBytes: 64 << 20, WriteStall: deadline})
 	all := s.openMany(clients)
+	s.untilLive(clients) // who is not may be slow: the journal has 256 of the events
 	leavers, stayers := all[:clients/2], all[clients/2:]
 	var got [events]atomic.Int64
 	var reading sync.WaitGroup
