@@ -473,6 +473,37 @@ func TestExchange_APOSTDoesNotGoOutOnAConnectionThatRestedForLong(t *testing.T) 
 	}
 }
 
+// An app that closes behind each answer and does not say so is met by no POST
+// on the way out.
+func TestExchange_APOSTGoesOnAUsedConnectionOnlyWhereTheAppIsKnownToKeepOne(t *testing.T) {
+	says := func(words string) func(*rawConn) {
+		return func(c *rawConn) {
+			for c.read() {
+				c.say("HTTP/1.1 200 OK\r\n" + words + "Content-Length: 5\r\n\r\nhello")
+			}
+		}
+	}
+	for _, c := range []struct {
+		words       string
+		sent        []lanes.Request
+		connections int
+	}{
+		{"", []lanes.Request{post, post, post}, 3},
+		{"Connection: keep-alive\r\n", []lanes.Request{post, post, post}, 1},
+		{"", []lanes.Request{get, get, post, post}, 1},
+		{"", []lanes.Request{get, post, get, post}, 2}, // the second GET shows it
+	} {
+		app := startApp(t, says(c.words))
+		lane := startLane(t, one, upstream.Config{}, app.addr())
+		for _, request := range c.sent {
+			wantAnswer(t, do(t, lane, request), 200, "hello")
+		}
+		if n := app.connections(); n != c.connections {
+			t.Errorf("%q, %d requests: %d connections, want %d", c.words, len(c.sent), n, c.connections)
+		}
+	}
+}
+
 // ---- Requests that are written while their answer is read.
 
 func TestExchange_ALargeRequestMayBeAnsweredEarly(t *testing.T) {

@@ -92,10 +92,11 @@ func (s *Slot) closeConn() {
 }
 
 // connect gives the slot's connection: the one it has, if that may carry this
-// request, or a new one. again: the request may be sent a second time.
+// request, or a new one. again: the request may be sent a second time; any
+// other goes on a used one only where that is all but certain to be open.
 func (s *Slot) connect(again bool) (*upstream.Conn, error) {
 	if s.conn != nil {
-		if (again || time.Since(s.conn.UsedAt()) < usedLately) && s.conn.Silent() {
+		if !s.conn.Moved() && (again || s.conn.Kept() && time.Since(s.conn.UsedAt()) < usedLately) && s.conn.Silent() {
 			return s.conn, nil
 		}
 		s.closeConn()

@@ -1,10 +1,13 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -23,6 +26,7 @@ const (
 // from anywhere.
 type Conn struct {
 	target *Target
+	addr   netip.Addr // that was dialled; the zero one where the target has no name
 	nc     net.Conn
 	peek   func() (alive bool)
 
@@ -99,6 +103,20 @@ func (c *Conn) UsedAt() time.Time { return c.usedAt }
 // Ask before every reuse: an app server closes idle connections when it
 // likes, and some send a 408 first, which must not answer the next request.
 func (c *Conn) Silent() bool { return c.r == c.w && c.peek() }
+
+// Moved reports whether c goes to an address that its target's name does not
+// have any more. Ask before every reuse, and before Silent: now and then it
+// waits for a look-up, as a dial does.
+func (c *Conn) Moved() bool {
+	name := c.target.name
+	return name != nil && !slices.Contains(name.current(context.Background(), false).all, c.addr)
+}
+
+// Kept reports whether the upstream is known to keep c: its last answer said so
+// in words, or some connection to the target has carried a second exchange. One
+// that neither keeps its connections nor says that it closes them (uWSGI's
+// http-socket) closes right behind an answer, which Silent may come too early to see.
+func (c *Conn) Kept() bool { return c.res.SaysKeepAlive || c.target.keeps.Load() }
 
 // Buffered reports whether Read has something to hand out, or to say, for
 // certain without reading from the connection. What is there of a chunked
@@ -368,7 +386,9 @@ func (c *Conn) readChunked(p []byte) (n int, err error) {
 }
 
 func (c *Conn) finish() {
-	c.served++
+	if c.served++; c.served == 2 {
+		c.target.keeps.Store(true)
+	}
 	c.usedAt = time.Now()
 	c.target.heard.Store(c.usedAt.UnixNano())
 }

@@ -30,6 +30,8 @@ type Response struct {
 	Length int64
 	// KeepAlive: the upstream offers to use the connection again (RFC 9112 §9.3).
 	KeepAlive bool
+	// SaysKeepAlive: it says so in words, which HTTP/1.1 does not ask for.
+	SaysKeepAlive bool
 	// Endless: an event stream of no stated length, which no reader sees the
 	// end of before the view ends.
 	Endless bool
@@ -69,6 +71,7 @@ func (res *Response) parse(head []byte, toHEAD bool) error {
 		return errors.New("chunked together with Content-Length or HTTP/1.0")
 	}
 	res.KeepAlive = !f.close && (minor > 0 || f.keepAlive)
+	res.SaysKeepAlive = res.KeepAlive && f.keepAlive
 	switch {
 	case toHEAD || res.Status < 200 || res.Status == 204 || res.Status == 304:
 		res.Framing = FramingNone

@@ -13,6 +13,7 @@ import (
 type Target struct {
 	// fixed
 	address Address
+	name    *hostName // how the address is found; nil: it is one already
 	changed func(Change)
 	ctx     context.Context // ends the prober
 	cancel  context.CancelFunc
@@ -21,6 +22,7 @@ type Target struct {
 
 	cfg   atomic.Pointer[Config] // a reload swaps it
 	asked atomic.Int32           // askings that are still out
+	keeps atomic.Bool            // a connection of it has carried two exchanges
 	heard atomic.Int64           // when the last answer ended, in Unix nanoseconds
 
 	mu       sync.Mutex
@@ -38,6 +40,7 @@ type Target struct {
 func newTarget(address Address, cfg Config, changed func(Change)) *Target {
 	t := &Target{address: address, changed: changed, first: make(chan struct{}), since: time.Now()}
 	t.cfg.Store(&cfg)
+	t.name = newHostName(address, &t.cfg)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
 }
@@ -153,7 +156,9 @@ func (t *Target) set(up bool, err error) {
 }
 
 func (t *Target) close() {
-	t.cancel()
+	t.mu.Lock()
+	t.cancel() // no prober starts from here on
+	t.mu.Unlock()
 	t.prober.Wait()
 }
 

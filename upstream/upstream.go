@@ -10,7 +10,10 @@
 //
 // A target is one process. It is waited for at first (nobody knows yet whether
 // it answers), then up or down: down when a connection could not be had, up
-// again when its one prober has connected. A connection carries one HTTP/1.1
+// again when its one prober has connected. A target that is configured by name
+// is looked up again while it is in use: no connection goes, and none is used
+// again, to an address that the name lost longer than LookUpEvery ago, unless
+// the resolver fails, when the last answer stays in use. A connection carries one HTTP/1.1
 // exchange at a time, strictly: an answer that could be read in two ways is an
 // error, and a connection is only used again if exactly one whole answer was
 // read from it (RFC 9112 §9.3, §11.2).
@@ -39,12 +42,19 @@ type Config struct {
 	Park time.Duration
 	// AbandonLimit frees an abandoned slot at the latest. Default 10m.
 	AbandonLimit time.Duration
-	// ConnectTimeout of one connection. Default 2s.
+	// ConnectTimeout of one connection, the look-up of a target's name and all
+	// its addresses included. Default 2s.
 	ConnectTimeout time.Duration
 	// KeepAliveOff: a connection carries one exchange and is closed.
 	KeepAliveOff bool
 	// Health is what the prober asks until a target has answered once.
 	Health Health
+	// LookUp finds the addresses of a target's name. Default: the system's
+	// resolver.
+	LookUp LookUp
+	// LookUpEvery is how old a name's addresses may be that are used without
+	// waiting for a look-up. Default 5s.
+	LookUpEvery time.Duration
 }
 
 // Address is where a target listens, as net.Dial takes it.
@@ -72,11 +82,15 @@ func (c Config) withDefaults() Config {
 	def(&c.Park, 10*time.Second)
 	def(&c.AbandonLimit, 10*time.Minute)
 	def(&c.ConnectTimeout, 2*time.Second)
+	def(&c.LookUpEvery, lookUpEvery)
 	if c.Health.Path == "" {
 		c.Health.Path = "*"
 	}
 	if c.Health.Host == "" {
 		c.Health.Host = "localhost"
+	}
+	if c.LookUp == nil {
+		c.LookUp = systemLookUp
 	}
 	return c
 }

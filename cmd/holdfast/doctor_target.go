@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -23,13 +25,16 @@ type serverKind struct {
 	fix    string // "": there is nothing to change
 }
 
+// asyncViews is what a process of an ASGI server runs at once.
+const asyncViews = "a process runs async views without a bound, and Django's sync views one at a time (docs/slots.md); a target for each process, and its own streams on a lane of kind: stream"
+
 // serverKinds are told apart by their one answer. docs/lanes.md has the
 // reasons; uWSGI names itself nowhere.
 var serverKinds = []serverKind{
-	{"gunicorn", "gunicorn with threads or greenlets: one process runs --threads requests at once; give concurrency that number", ""},
-	{"uvicorn", "uvicorn: a process runs async views without a bound and sync ones in its framework's thread pool; a target for each process, and its own streams on a lane of kind: stream", ""},
-	{"hypercorn", "hypercorn: a process runs async views without a bound and sync ones in its framework's thread pool; a target for each process, and its own streams on a lane of kind: stream", ""},
-	{"daphne", "daphne: one process, async; its own streams belong on a lane of kind: stream", ""},
+	{"gunicorn", "gunicorn with threads or greenlets: one process runs --threads requests at once, or --worker-connections with gevent and eventlet; give concurrency that number", ""},
+	{"uvicorn", "uvicorn: " + asyncViews, ""},
+	{"hypercorn", "hypercorn: " + asyncViews, ""},
+	{"daphne", "daphne: " + asyncViews, ""},
 	{"waitress", "waitress: one process runs --threads requests at once, 4 unless set; give concurrency that number", ""},
 	{"werkzeug", "a development server, which runs a thread for each connection without a bound", "run the app with gunicorn, uvicorn, waitress or another app server in production"},
 	{"wsgiserver", "a development server (wsgiref, Django's runserver), which is not made for load", "run the app with gunicorn, uvicorn, waitress or another app server in production"},
@@ -58,6 +63,7 @@ func kindOf(server string, keepAlive bool) (says, fix string) {
 // targetAnswer is what a target's one answer shows.
 type targetAnswer struct {
 	keepAlive bool
+	unsaid    bool // it closed its connection and had not said so
 	server    string
 	took      time.Duration
 }
@@ -88,13 +94,40 @@ func askOnce(target *upstream.Target) (a targetAnswer, err error) {
 			a.server = string(field.Value)
 		}
 	}
-	return a, target.JudgeHealth(res.Status)
+	status := res.Status
+	if a.keepAlive && closesSoon(conn) {
+		a.keepAlive, a.unsaid = false, true
+	}
+	return a, target.JudgeHealth(status)
 }
+
+// closesSoon reports whether an app closes its connection behind an answer, of
+// which the head was read.
+func closesSoon(conn *upstream.Conn) bool {
+	var scratch [4 << 10]byte
+	for {
+		if _, err := conn.Read(scratch[:]); err == io.EOF {
+			break
+		} else if err != nil {
+			return false
+		}
+	}
+	for look := time.Now().Add(silentFor); time.Now().Before(look); <-time.After(silentFor / 20) {
+		if !conn.Silent() {
+			return true
+		}
+	}
+	return false
+}
+
+// silentFor is how long a connection is looked at behind its answer.
+const silentFor = 100 * time.Millisecond
 
 // askTarget asks a target once, without waiting for it to come up, and gives
 // how many sync workers share it; 0: none, or not to be seen.
 func (e *examination) askTarget(name string, target *upstream.Target) (sync int) {
 	check := "target " + target.String()
+	e.addresses(check, name, target)
 	a, err := askOnce(target)
 	took := a.took.Round(time.Millisecond)
 	switch {
@@ -107,6 +140,8 @@ func (e *examination) askTarget(name string, target *upstream.Target) (sync int)
 	case err != nil:
 		e.warn(check, "see the app's own log", "%v", err)
 		return 0
+	case a.unsaid:
+		e.warn(check, "write keepalive: off under upstreams."+name, "answers within %v, and closes each connection without saying so, as uWSGI's http-socket does: requests are sent in vain, and again", took)
 	case !a.keepAlive:
 		e.ok(check, "answers within %v, and closes each connection after its answer, as gunicorn's sync workers do", took)
 	default:
@@ -123,6 +158,36 @@ func (e *examination) askTarget(name string, target *upstream.Target) (sync int)
 		return workers
 	}
 	return 0
+}
+
+// shownAddresses bounds how many addresses of a name are written out.
+const shownAddresses = 16
+
+// addresses says where a target's name leads now; nothing of a target that is
+// an address itself, or has none: then the asking says why.
+func (e *examination) addresses(check, name string, target *upstream.Target) {
+	host, all, _ := target.Addresses(context.Background())
+	if len(all) == 0 {
+		return
+	}
+	four := 0 // one of each family is one process, too
+	var texts []string
+	for _, addr := range all {
+		if addr.Is4() {
+			four++
+		}
+		texts = append(texts, addr.String())
+	}
+	if more := len(texts) - shownAddresses; more > 0 {
+		texts = append(texts[:shownAddresses], fmt.Sprintf("%d more", more))
+	}
+	list := strings.Join(texts, ", ")
+	if four > 1 || len(all)-four > 1 {
+		e.warn(check, "list each process's own address under upstreams."+name+".targets, or use a name with one address, as a Kubernetes Service has",
+			"%s has %d addresses now: %s; they are tried in order until one takes the connection, and load is not spread over them", host, len(all), list)
+		return
+	}
+	e.ok(check, "%s is %s now, and is looked up again while it is in use", host, list)
 }
 
 // shared says whether several processes take connections at one target, and
