@@ -4,13 +4,14 @@
 //	bareforwarder -listen 127.0.0.1:8006 -upstream 127.0.0.1:9000
 //
 // For each request: read until the head ends, take an idle upstream connection
-// (or open one), write the bytes, read the answer until its head and the
-// Content-Length bytes after it are there, give the connection back, write the
-// answer. No header is looked at but that one, nothing is checked, added,
+// (or open one), write the bytes as they come, read the answer until its head and
+// the Content-Length bytes after it are there, give the connection back, write
+// the answer. No header is looked at but that one, nothing is checked, added,
 // counted, bounded or timed. What a real proxy in Go costs above this is its own.
 //
-// It is not a proxy to use: requests with a body, answers without
-// Content-Length and heads over 16 KiB end the client's connection.
+// It is not a proxy to use: chunked bodies, answers without Content-Length, heads
+// over 64 KiB and a second request before the first is answered end the client's
+// connection.
 package main
 
 import (
@@ -24,14 +25,15 @@ import (
 	"sync"
 )
 
-const bufferBytes = 16 << 10
+const bufferBytes = 64 << 10
 
 var (
 	headEnd       = []byte("\r\n\r\n")
 	contentLength = []byte("\r\nContent-Length: ")
 
-	errTooLarge = errors.New("message over 16 KiB")
+	errTooLarge = errors.New("head over 64 KiB")
 	errNoLength = errors.New("answer without Content-Length")
+	errTooMuch  = errors.New("more than one message")
 )
 
 func main() {
@@ -59,7 +61,7 @@ func serve(client net.Conn, idle *idleConns) {
 	defer client.Close()
 	request, answer := make([]byte, bufferBytes), make([]byte, bufferBytes)
 	for {
-		n, err := readHead(client, request)
+		n, whole, err := readMessage(client, request, 0)
 		if err != nil {
 			return
 		}
@@ -67,67 +69,78 @@ func serve(client net.Conn, idle *idleConns) {
 		if err != nil {
 			return
 		}
-		m, err := forward(upstream, request[:n], answer)
+		last, err := forward(client, upstream, request, n, whole)
+		if err == nil {
+			_, err = upstream.Write(last)
+		}
+		if err == nil {
+			n, whole, err = readMessage(upstream, answer, -1)
+		}
+		if err == nil {
+			last, err = forward(upstream, client, answer, n, whole)
+		}
 		if err != nil {
 			upstream.Close()
 			return
 		}
 		idle.put(upstream)
-		if _, err := client.Write(answer[:m]); err != nil {
+		if _, err := client.Write(last); err != nil {
 			return
 		}
 	}
 }
 
-func readHead(client net.Conn, request []byte) (int, error) {
-	n := 0
-	for n < len(request) {
-		k, err := client.Read(request[n:])
+// readMessage reads until the head is there: n bytes of a message of whole bytes.
+// Without a Content-Length the body has otherwise bytes; below 0 that is an error.
+func readMessage(from net.Conn, buffer []byte, otherwise int) (n, whole int, err error) {
+	for n < len(buffer) {
+		k, err := from.Read(buffer[n:])
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		n += k
-		if bytes.HasSuffix(request[:n], headEnd) {
-			return n, nil
+		if whole, err = messageBytes(buffer[:n], otherwise); err != nil {
+			return 0, 0, err
+		}
+		if whole > 0 {
+			return n, whole, nil
 		}
 	}
-	return 0, errTooLarge
+	return 0, 0, errTooLarge
 }
 
-func forward(upstream net.Conn, request, answer []byte) (int, error) {
-	if _, err := upstream.Write(request); err != nil {
-		return 0, err
-	}
-	n, whole := 0, 0
-	for n < len(answer) {
-		k, err := upstream.Read(answer[n:])
-		if err != nil {
-			return 0, err
+// forward writes a message of whole bytes, of which n are in the buffer, but for
+// the last piece, which it returns.
+func forward(from, to net.Conn, buffer []byte, n, whole int) (last []byte, err error) {
+	for n < whole {
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return nil, err
 		}
-		n += k
-		if whole == 0 {
-			if whole, err = answerBytes(answer[:n]); err != nil {
-				return 0, err
-			}
-		}
-		if whole > 0 && n >= whole {
-			return n, nil
+		whole -= n
+		if n, err = from.Read(buffer[:min(len(buffer), whole)]); err != nil {
+			return nil, err
 		}
 	}
-	return 0, errTooLarge
+	if n > whole {
+		return nil, errTooMuch
+	}
+	return buffer[:n], nil
 }
 
-// answerBytes is the length of head and body together, 0 while the head is not whole.
-func answerBytes(answer []byte) (int, error) {
-	end := bytes.Index(answer, headEnd)
+// messageBytes is the length of head and body together, 0 while the head is not whole.
+func messageBytes(message []byte, otherwise int) (int, error) {
+	end := bytes.Index(message, headEnd)
 	if end < 0 {
 		return 0, nil
 	}
-	at := bytes.Index(answer[:end], contentLength)
-	if at < 0 {
+	at := bytes.Index(message[:end], contentLength)
+	if at < 0 && otherwise < 0 {
 		return 0, errNoLength
 	}
-	value := answer[at+len(contentLength) : end]
+	if at < 0 {
+		return end + len(headEnd) + otherwise, nil
+	}
+	value := message[at+len(contentLength) : end]
 	if line := bytes.IndexByte(value, '\r'); line >= 0 {
 		value = value[:line]
 	}

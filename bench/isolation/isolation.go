@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"time"
 
+	"holdfast/bench/load"
 	"holdfast/bench/peer"
 )
 
@@ -66,19 +67,13 @@ type trial struct {
 // proxy is in its row.
 func (b *Benchmark) Run(ctx context.Context, bench *peer.Bench) (*Report, error) {
 	t := &trial{bench: bench, settings: settings{
-		rounds:   bench.Rounds,
-		length:   time.Duration(bench.Seconds * float64(time.Second)),
+		rounds:   bench.Times(defaultRounds),
+		length:   bench.Length(defaultSeconds * time.Second),
 		fast:     "/fast",
 		slow:     fmt.Sprintf("/slow?ms=%d", b.slowMS),
 		slowTime: time.Duration(b.slowMS) * time.Millisecond,
 		blockers: b.blockers,
 	}}
-	if t.settings.rounds == 0 {
-		t.settings.rounds = defaultRounds
-	}
-	if t.settings.length == 0 {
-		t.settings.length = defaultSeconds * time.Second
-	}
 	if err := t.startApp(ctx, b.app, b.module); err != nil {
 		return nil, err
 	}
@@ -126,17 +121,17 @@ func (t *trial) turn(ctx context.Context, each contestant) (Round, error) {
 	if err != nil {
 		return Round{}, err
 	}
-	var failed failures
-	unloaded := measure(ctx, each.address, t.settings.fast, measuring, unloadedLength, &failed)
+	var failed load.Failures
+	unloaded := load.Measure(ctx, each.address, t.settings.fast, measuring, unloadedLength, &failed)
 
-	slow := block(ctx, each.address, t.settings.slow, t.settings.blockers, &failed)
+	slow := load.Block(ctx, each.address, t.settings.slow, t.settings.blockers, &failed)
 	select {
 	case <-ctx.Done():
 	case <-time.After(t.settings.slowTime): // until as many slow views run as can
 	}
 	began := time.Now()
-	loaded := measure(ctx, each.address, t.settings.fast, measuring, t.settings.length, &failed)
-	slow.finish()
+	loaded := load.Measure(ctx, each.address, t.settings.fast, measuring, t.settings.length, &failed)
+	slow.Finish()
 	if ctx.Err() != nil {
 		return Round{}, ctx.Err()
 	}
@@ -147,8 +142,8 @@ func (t *trial) turn(ctx context.Context, each contestant) (Round, error) {
 	return Round{
 		Unloaded:     newLatency(unloaded),
 		Loaded:       newLatency(loaded),
-		SlowFinished: slow.between(began, began.Add(t.settings.length)),
-		Errors:       failed.counts,
+		SlowFinished: slow.Between(began, began.Add(t.settings.length)),
+		Errors:       failed.Counts(),
 		OtherCores:   cores,
 	}, nil
 }

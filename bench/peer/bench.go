@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strings"
 	"text/template"
+	"time"
 )
 
 // Bench is one invocation of the runner. It is used by one goroutine.
@@ -32,6 +33,8 @@ type Bench struct {
 	Rounds  int      // 0: the benchmark's own default
 	Seconds float64  // length of one measured round; 0: the benchmark's own default
 	Only    []string // names of the rows to run; empty: all
+	Cases   []string // names of the cases to run, of those benchmarks that have several; empty: all
+	Short   bool     // few clients and one round: whether it works, not what it costs
 
 	root     string // of the module
 	dir      string // scratch
@@ -39,8 +42,9 @@ type Bench struct {
 	progress io.Writer
 	started  []*Process
 	versions map[string]string
-	holdfast string // path of the binary, once built
-	failed   error  // why it could not be built
+	built    map[string]string // programs of ours, by their directory
+	holdfast string            // path of the binary, once built
+	failed   error             // why it could not be built
 }
 
 // New finds the module's root and makes the scratch directory; lines about
@@ -58,7 +62,7 @@ func New(progress io.Writer) (*Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bench{root: root, dir: dir, load: loadAverages(), progress: progress, versions: map[string]string{}}, nil
+	return &Bench{root: root, dir: dir, load: loadAverages(), progress: progress, versions: map[string]string{}, built: map[string]string{}}, nil
 }
 
 // Close ends every process that is still running and removes the scratch
@@ -90,6 +94,11 @@ func (b *Bench) Wants(row string) bool {
 	return len(b.Only) == 0 || slices.Contains(b.Only, row)
 }
 
+// WantsCase says whether the user asked for the case.
+func (b *Bench) WantsCase(name string) bool {
+	return len(b.Cases) == 0 || slices.Contains(b.Cases, name)
+}
+
 // Logf tells the user what is going on.
 func (b *Bench) Logf(format string, values ...any) {
 	fmt.Fprintf(b.progress, format+"\n", values...)
@@ -111,18 +120,88 @@ func (b *Bench) Config(name, text string, data any) (string, error) {
 	return path, parsed.Execute(file, data)
 }
 
+// Times is how many rounds count: what the user asked for, one in short runs,
+// else the benchmark's default.
+func (b *Bench) Times(otherwise int) int {
+	switch {
+	case b.Rounds > 0:
+		return b.Rounds
+	case b.Short:
+		return 1
+	}
+	return otherwise
+}
+
+// Scaled is n, or in short runs few.
+func (b *Bench) Scaled(n, few int) int {
+	if b.Short {
+		return min(n, few)
+	}
+	return n
+}
+
+// Pause waits for d, a moment in short runs, or until the caller leaves.
+func (b *Bench) Pause(ctx context.Context, d time.Duration) {
+	if b.Short {
+		d = min(d, 100*time.Millisecond)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// Length is that of a measured span: what the user asked for, a second in short
+// runs, else the benchmark's default.
+func (b *Bench) Length(otherwise time.Duration) time.Duration {
+	switch {
+	case b.Seconds > 0:
+		return time.Duration(b.Seconds * float64(time.Second))
+	case b.Short:
+		return time.Second
+	}
+	return otherwise
+}
+
 // Build compiles a program of ours, by its directory in the source tree, into
 // the scratch directory and returns the binary's path.
 func (b *Bench) Build(ctx context.Context, directory string) (string, error) {
-	binary := filepath.Join(b.dir, filepath.Base(directory))
-	return binary, b.build(ctx, directory, binary)
+	binary, ok := b.built[directory]
+	if ok {
+		return binary, nil
+	}
+	binary = filepath.Join(b.dir, filepath.Base(directory))
+	if err := b.build(ctx, b.root, "./"+directory, binary); err != nil {
+		return "", err
+	}
+	b.built[directory] = binary
+	return binary, nil
 }
 
-// Holdfast compiles bin/holdfast, once, and returns its path.
+// BuildModule compiles the program of a directory that is a module of its own,
+// so that what it needs is not in the product's go.sum.
+func (b *Bench) BuildModule(ctx context.Context, directory string) (string, error) {
+	binary, ok := b.built[directory]
+	if ok {
+		return binary, nil
+	}
+	binary = filepath.Join(b.dir, filepath.Base(directory))
+	if err := b.build(ctx, b.Path(directory), ".", binary); err != nil {
+		return "", err
+	}
+	b.built[directory] = binary
+	return binary, nil
+}
+
+// Holdfast compiles bin/holdfast, once, and returns its path. A short run has a
+// binary of its own: it may run in a test, beside somebody's use of that one.
 func (b *Bench) Holdfast(ctx context.Context) (string, error) {
 	if b.holdfast == "" && b.failed == nil {
 		binary := b.Path("bin/holdfast")
-		if b.failed = b.build(ctx, "cmd/holdfast", binary); b.failed == nil {
+		if b.Short {
+			binary = filepath.Join(b.dir, "holdfast")
+		}
+		if b.failed = b.build(ctx, b.root, "./cmd/holdfast", binary); b.failed == nil {
 			b.holdfast = binary
 			b.note("holdfast", binary, "version")
 		}
@@ -130,13 +209,13 @@ func (b *Bench) Holdfast(ctx context.Context) (string, error) {
 	return b.holdfast, b.failed
 }
 
-func (b *Bench) build(ctx context.Context, directory, binary string) error {
-	b.Logf("building %s", directory)
-	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, "./"+directory)
-	command.Dir = b.root
+func (b *Bench) build(ctx context.Context, module, directory, binary string) error {
+	b.Logf("building %s", filepath.Base(binary))
+	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, directory)
+	command.Dir = module
 	command.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s does not build: %w: %s", directory, err, lastLines(output, 4))
+		return fmt.Errorf("%s does not build: %w: %s", filepath.Base(binary), err, lastLines(output, 4))
 	}
 	return nil
 }

@@ -31,20 +31,31 @@ func CPU(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+	family, err := familyOf(pid, processes)
+	if err != nil {
+		return 0, err
+	}
+	var ticks int64
+	for _, each := range family {
+		ticks += processes[each].own + processes[each].reaped
+	}
+	return time.Duration(ticks) * tick, nil
+}
+
+// familyOf is the process itself and all below it.
+func familyOf(pid int, processes map[int]stat) ([]int, error) {
 	if _, ok := processes[pid]; !ok {
-		return 0, fmt.Errorf("process %d is not running", pid)
+		return nil, fmt.Errorf("process %d is not running", pid)
 	}
 	children := map[int][]int{}
 	for child, s := range processes {
 		children[s.parent] = append(children[s.parent], child)
 	}
-	var ticks int64
-	for pids := []int{pid}; len(pids) > 0; {
-		next := pids[0]
-		pids = append(pids[1:], children[next]...)
-		ticks += processes[next].own + processes[next].reaped
+	family := []int{pid}
+	for i := 0; i < len(family); i++ {
+		family = append(family, children[family[i]]...)
 	}
-	return time.Duration(ticks) * tick, nil
+	return family, nil
 }
 
 func readProcesses() (map[int]stat, error) {

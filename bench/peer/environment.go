@@ -47,6 +47,20 @@ func (e Environment) Print(w io.Writer) {
 	}
 }
 
+// Sentence is the same in one line for a page, with the versions in order.
+func (e Environment) Sentence() string {
+	date, _, _ := strings.Cut(e.Date, "T")
+	parts := []string{fmt.Sprintf("%s. %d cores (%s), %s, %s", date, e.Cores, e.CPU, e.Kernel, e.Go)}
+	for _, name := range slices.Sorted(maps.Keys(e.Versions)) {
+		text := e.Versions[name]
+		if !strings.Contains(strings.ToLower(text), name) {
+			text = name + " " + text
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ") + "."
+}
+
 func processorName() string {
 	text, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(text)) {

@@ -105,11 +105,30 @@ func ask(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 
 // CPU is the time that the process and all its descendants have run so far.
 func (p *Process) CPU() (time.Duration, error) {
+	if err := p.Running(); err != nil {
+		return 0, err
+	}
+	return CPU(p.cmd.Process.Pid)
+}
+
+// PID is the process's own.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Memory is what the process and all its descendants have in memory now.
+func (p *Process) Memory() (Memory, error) {
+	if err := p.Running(); err != nil {
+		return Memory{}, err
+	}
+	return MemoryOf(p.cmd.Process.Pid)
+}
+
+// Running is nil while the process is; else an error with what it wrote.
+func (p *Process) Running() error {
 	select {
 	case <-p.exited:
-		return 0, fmt.Errorf("%s has ended: %s", p.name, p.said())
+		return fmt.Errorf("%s has ended: %s", p.name, p.said())
 	default:
-		return CPU(p.cmd.Process.Pid)
+		return nil
 	}
 }
 

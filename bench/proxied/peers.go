@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"os"
+	"slices"
 
 	"holdfast/bench/peer"
 )
@@ -15,9 +16,13 @@ import (
 const (
 	rowHAProxy  = "haproxy"
 	rowNginx    = "nginx"
+	rowCaddy    = "caddy"
 	rowBare     = "bareforwarder"
+	rowFasthttp = "fasthttp"
 	rowHoldfast = "holdfast"
 	rowLocal    = "holdfast-local"
+
+	localPath = "/local"
 )
 
 // oneCore holds a Go program to the one core that nginx's one worker and
@@ -29,6 +34,8 @@ var (
 	haproxyConfig string
 	//go:embed nginx.conf
 	nginxConfig string
+	//go:embed Caddyfile
+	caddyConfig string
 	//go:embed holdfast.yaml
 	holdfastConfig string
 )
@@ -44,36 +51,34 @@ type addresses struct {
 	Admin       string
 }
 
-// contestant is a row with a running process.
+// contestant is a row's process, or why there is none.
 type contestant struct {
-	row     *Row
 	process *peer.Process
-	url     string
+	address string
+	failed  error
 }
 
-// entry says how a peer is started, and which rows it serves under which path.
+// entry says how a peer is started, and which rows it serves.
 type entry struct {
 	start func(*contest, context.Context, addresses) (*peer.Process, error)
-	rows  []path
+	rows  []string
 }
 
-type path struct{ row, path string }
-
-// In the order of the rounds.
+// In the order of the rounds; Holdfast's local route is the last row.
 var entries = []entry{
-	{start: startHAProxy, rows: []path{{rowHAProxy, "/"}}},
-	{start: startNginx, rows: []path{{rowNginx, "/"}}},
-	{start: startBareforwarder, rows: []path{{rowBare, "/"}}},
-	{start: startHoldfast, rows: []path{{rowHoldfast, "/"}, {rowLocal, "/local"}}},
+	{start: startHAProxy, rows: []string{rowHAProxy}},
+	{start: startNginx, rows: []string{rowNginx}},
+	{start: startCaddy, rows: []string{rowCaddy}},
+	{start: startBareforwarder, rows: []string{rowBare}},
+	{start: startFasthttp, rows: []string{rowFasthttp}},
+	{start: startHoldfast, rows: []string{rowHoldfast, rowLocal}},
 }
 
 // Rows are the names of all rows.
 func Rows() []string {
 	var names []string
 	for _, e := range entries {
-		for _, r := range e.rows {
-			names = append(names, r.row)
-		}
+		names = append(names, e.rows...)
 	}
 	return names
 }
@@ -110,6 +115,29 @@ func startBareforwarder(c *contest, ctx context.Context, at addresses) (*peer.Pr
 	return c.bench.Start(rowBare, oneCore, program, "-listen", at.Listen, "-upstream", at.Upstream)
 }
 
+func startFasthttp(c *contest, ctx context.Context, at addresses) (*peer.Process, error) {
+	program, err := c.bench.Build(ctx, "bench/fasthttpforwarder")
+	if err != nil {
+		return nil, err
+	}
+	return c.bench.Start(rowFasthttp, oneCore, program, "-listen", at.Listen, "-upstream", at.Upstream, "-connections", fmt.Sprint(at.Connections))
+}
+
+func startCaddy(c *contest, ctx context.Context, at addresses) (*peer.Process, error) {
+	program, err := c.bench.BuildModule(ctx, "bench/caddy")
+	if err != nil {
+		return nil, err
+	}
+	config, err := c.bench.Config("Caddyfile", caddyConfig, at)
+	if err != nil {
+		return nil, err
+	}
+	c.bench.Note(rowCaddy, program, "version")
+	// It keeps what it stores under the home directory otherwise.
+	env := append([]string{"XDG_DATA_HOME=" + at.Dir, "XDG_CONFIG_HOME=" + at.Dir}, oneCore...)
+	return c.bench.Start(rowCaddy, env, program, "run", "--config", config, "--adapter", "caddyfile")
+}
+
 func startHoldfast(c *contest, ctx context.Context, at addresses) (*peer.Process, error) {
 	program, err := c.bench.Holdfast(ctx)
 	if err != nil {
@@ -122,17 +150,10 @@ func startHoldfast(c *contest, ctx context.Context, at addresses) (*peer.Process
 	return c.bench.Start(rowHoldfast, oneCore, program, "serve", "-c", config)
 }
 
-// enter starts a peer and appends its rows, each of which must answer as the
-// upstream itself does. A peer that cannot be started has failed rows; the
-// contest goes on without it.
+// enter starts a peer. One that cannot be started, or does not answer as the
+// upstream itself does, has failed rows; the contest goes on without it.
 func (c *contest) enter(ctx context.Context, e entry) error {
-	var rows []path
-	for _, r := range e.rows {
-		if c.bench.Wants(r.row) {
-			rows = append(rows, r)
-		}
-	}
-	if len(rows) == 0 {
+	if !slices.ContainsFunc(e.rows, c.bench.Wants) {
 		return nil
 	}
 	free, err := peer.FreeAddresses(3)
@@ -143,31 +164,32 @@ func (c *contest) enter(ctx context.Context, e entry) error {
 		Dir: c.bench.Dir(), Root: os.Geteuid() == 0, Listen: free[0], Upstream: c.upstream,
 		Connections: c.connections, Publish: free[1], Admin: free[2],
 	})
-	for _, r := range rows {
-		row := &Row{Peer: r.row}
-		c.rows = append(c.rows, row)
-		url := "http://" + free[0] + r.path
-		rowErr := err
-		if rowErr == nil {
-			rowErr = c.check(ctx, process, url)
-		}
-		if rowErr != nil {
-			row.Failure = rowErr.Error()
-			c.bench.Logf("%s: %v", r.row, rowErr)
-			continue
-		}
-		c.contestants = append(c.contestants, contestant{row: row, process: process, url: url})
+	if err == nil {
+		err = c.check(ctx, process, free[0])
+	}
+	for _, row := range e.rows {
+		c.contestants[row] = contestant{process: process, address: free[0], failed: err}
+	}
+	if err != nil {
+		c.bench.Logf("%s: %v", e.rows[0], err)
 	}
 	return ctx.Err()
 }
 
-func (c *contest) check(ctx context.Context, process *peer.Process, url string) error {
-	body, err := process.WaitReady(ctx, url)
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(body, c.body) {
-		return fmt.Errorf("answers %q instead of the upstream's %q", body, c.body)
+// check asks for each of the cases' answers.
+func (c *contest) check(ctx context.Context, process *peer.Process, address string) error {
+	for _, of := range Cases() {
+		want, err := process.WaitReady(ctx, "http://"+c.upstream+of.Path)
+		if err != nil {
+			return err
+		}
+		got, err := process.WaitReady(ctx, "http://"+address+of.Path)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(got, want) {
+			return fmt.Errorf("%s is answered with %d bytes (%.40q...) in place of the upstream's %d (%.40q...)", of.Path, len(got), got, len(want), want)
+		}
 	}
 	return nil
 }

@@ -3,20 +3,22 @@
 // else. README.md says how, and what would be unfair.
 //
 // Order of a run: the upstream, then every peer, each checked to answer with
-// the upstream's own body; one round that is not counted; then rounds in which
-// every peer has its turn, so that a machine that gets slower gets slower for
-// all of them. All peers run all the time; only one is loaded.
+// the upstream's own body; then, case by case, one round that is not counted and
+// rounds in which every peer has its turn, so that a machine that gets slower gets
+// slower for all of them. All peers run all the time; only one is loaded.
 package proxied
 
 import (
 	"context"
+	_ "embed"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
+	"holdfast/bench/load"
 	"holdfast/bench/peer"
+	"holdfast/bench/picture"
+	"holdfast/bench/table"
 )
 
 const (
@@ -24,6 +26,9 @@ const (
 	defaultSeconds = 4
 	warmUp         = 2 * time.Second
 )
+
+//go:embed upload.lua
+var uploadScript string
 
 // Benchmark is this benchmark with its flags.
 type Benchmark struct {
@@ -40,16 +45,18 @@ type contest struct {
 	bench       *peer.Bench
 	connections int
 	upstream    string // its address
-	body        []byte // its answer's
-	load        wrk
-	rows        []*Row
-	contestants []contestant
+	gets        load.Wrk
+	uploads     load.Wrk
+	contestants map[string]contestant // by row
 }
 
 // Run returns an error if nothing could be measured at all; what befalls one
 // peer is in its row.
-func (b *Benchmark) Run(ctx context.Context, bench *peer.Bench) (*Report, error) {
-	c := &contest{bench: bench, connections: b.connections}
+func (b *Benchmark) Run(ctx context.Context, bench *peer.Bench) (*table.Report, error) {
+	if err := peer.RaiseDescriptors(8192); err != nil {
+		return nil, err
+	}
+	c := &contest{bench: bench, connections: b.connections, contestants: map[string]contestant{}}
 	if err := c.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -58,38 +65,37 @@ func (b *Benchmark) Run(ctx context.Context, bench *peer.Bench) (*Report, error)
 			return nil, err
 		}
 	}
-	rounds, length := bench.Rounds, time.Duration(bench.Seconds*float64(time.Second))
-	if rounds == 0 {
-		rounds = defaultRounds
-	}
-	if length == 0 {
-		length = defaultSeconds * time.Second
-	}
-	bench.Logf("proxied: a round of %s to warm up", warmUp)
-	if err := c.round(ctx, warmUp, false); err != nil {
-		return nil, err
-	}
-	for n := range rounds {
-		bench.Logf("proxied: round %d of %d", n+1, rounds)
-		if err := c.round(ctx, length, true); err != nil {
+	report := &table.Report{}
+	for _, of := range Cases() {
+		if !bench.WantsCase(of.Name) {
+			continue
+		}
+		t, err := c.measure(ctx, of)
+		if err != nil {
 			return nil, err
 		}
+		report.Tables = append(report.Tables, t)
+		report.Pictures = append(report.Pictures, table.Picture{
+			Name: "bench-proxied-" + of.Name + ".svg",
+			Text: "CPU time a request: " + of.Title,
+			SVG:  picture.Bars("CPU µs a request: "+of.Title, "µs", t.Bars("cpu_us")),
+		})
 	}
-	return newReport(c.rows, rounds, length, b.connections), nil
+	if len(report.Tables) == 0 {
+		return nil, fmt.Errorf("none of its cases was asked for; there are: %s", caseNames())
+	}
+	return report, nil
 }
 
 // prepare finds wrk and starts the upstream.
 func (c *contest) prepare(ctx context.Context) error {
-	program, err := c.bench.Find(peer.Wrk)
-	if err != nil {
+	var err error
+	if c.gets, err = load.NewWrk(c.bench, "", c.connections); err != nil {
 		return err
 	}
-	script := filepath.Join(c.bench.Dir(), "report.lua")
-	if err := os.WriteFile(script, []byte(reportScript), 0o600); err != nil {
+	if c.uploads, err = load.NewWrk(c.bench, uploadScript, c.connections); err != nil {
 		return err
 	}
-	c.load = wrk{program: program, script: script, connections: c.connections}
-
 	upstream, err := c.bench.Build(ctx, "bench/rawupstream")
 	if err != nil {
 		return err
@@ -103,57 +109,80 @@ func (c *contest) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.body, err = process.WaitReady(ctx, "http://"+c.upstream+"/")
+	_, err = process.WaitReady(ctx, "http://"+c.upstream+"/")
 	return err
 }
 
-// round gives every contestant its turn; the error is the caller's leaving.
-func (c *contest) round(ctx context.Context, length time.Duration, counted bool) error {
-	for _, each := range c.contestants {
-		if each.row.Failure != "" {
-			continue
-		}
-		round, err := c.turn(ctx, each, length)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+// measure is one case: the warm-up, of one second for each, and its rounds.
+func (c *contest) measure(ctx context.Context, of Case) (*table.Table, error) {
+	if of.Connections == 0 || of.Connections > c.connections {
+		of.Connections = c.connections // the peers keep no more to the upstream
+	}
+	of.Idle = c.bench.Scaled(of.Idle, 20)
+	length := c.bench.Length(defaultSeconds * time.Second)
+	t := newTable(of, of.Connections, length)
+	rows := Rows()
+	if !of.Local {
+		rows = rows[:len(rows)-1] // the last one is that row
+	}
+	if !c.bench.Short {
+		warm := newTable(of, of.Connections, warmUp)
+		err := warm.Measure(ctx, c.bench, 1, rows, func(ctx context.Context, row string) (map[string]float64, error) {
+			return c.turn(ctx, of, row, warmUp)
+		})
 		if err != nil {
-			each.row.Failure = err.Error()
-			c.bench.Logf("%s: %v", each.row.Peer, err)
-			continue
-		}
-		if counted {
-			each.row.Rounds = append(each.row.Rounds, round)
+			return nil, err
 		}
 	}
-	return nil
+	return t, t.Measure(ctx, c.bench, c.bench.Times(defaultRounds), rows, func(ctx context.Context, row string) (map[string]float64, error) {
+		return c.turn(ctx, of, row, length)
+	})
 }
 
-func (c *contest) turn(ctx context.Context, each contestant, length time.Duration) (Round, error) {
-	others, err := peer.WatchOthers()
-	if err != nil {
-		return Round{}, err
+func (c *contest) turn(ctx context.Context, of Case, row string, length time.Duration) (map[string]float64, error) {
+	each := c.contestants[row]
+	if each.failed != nil {
+		return nil, each.failed
 	}
+	path := of.Path
+	if row == rowLocal {
+		path = localPath
+	}
+	closeIdle, err := idleConns(each.address, path, of.Idle)
+	defer closeIdle()
+	if err != nil {
+		return nil, err
+	}
+	wrk := c.gets
+	if of.Upload {
+		wrk = c.uploads
+	}
+	wrk.Connections = of.Connections
 	before, err := each.process.CPU()
 	if err != nil {
-		return Round{}, err
+		return nil, err
 	}
-	load, err := c.load.run(ctx, each.url, length)
+	result, err := wrk.Run(ctx, "http://"+each.address+path, length)
 	if err != nil {
-		return Round{}, err
+		return nil, err
 	}
 	after, err := each.process.CPU()
 	if err != nil {
-		return Round{}, fmt.Errorf("under load: %w", err)
+		return nil, fmt.Errorf("under load: %w", err)
 	}
-	cores, err := others.Cores()
-	if err != nil {
-		return Round{}, err
+	return figures(result, after-before)
+}
+
+// figures are those of one turn; one request that was not answered as it should
+// be is an error.
+func figures(of load.Result, used time.Duration) (map[string]float64, error) {
+	if of.Errors != (load.Errors{}) {
+		return nil, fmt.Errorf("errors: %s", of.Errors)
 	}
-	return Round{
-		Load:              load,
-		CPUMicros:         float64((after - before).Microseconds()) / float64(load.Requests),
-		RequestsPerSecond: float64(load.Requests) / (float64(load.Micros) / 1e6),
-		OtherCores:        cores,
+	return map[string]float64{
+		"cpu_us":         float64(used.Microseconds()) / float64(of.Requests),
+		"requests_per_s": float64(of.Requests) / (float64(of.Micros) / 1e6),
+		"p50_ms":         of.P50Micros / 1000,
+		"p99_ms":         of.P99Micros / 1000,
 	}, nil
 }

@@ -1,4 +1,13 @@
-package isolation
+// Package load asks views over keep-alive connections, as clients of an app do:
+// some measure how long a fast one takes, some keep a slow one busy.
+//
+//	slow := load.Block(ctx, address, "/slow", 8, &failed)
+//	took := load.Measure(ctx, address, "/fast", 4, 6*time.Second, &failed)
+//	slow.Finish()
+//
+// Nothing is asked twice, a request begun in time is counted however late its
+// answer, and whatever is not 200 is an error that is counted by its text.
+package load
 
 import (
 	"bufio"
@@ -16,15 +25,19 @@ const answerWithin = 60 * time.Second
 // an answer that did not come is an error of the row.
 type client struct {
 	address string
-	conn    net.Conn // nil: opened by the next request
+	within  time.Duration // one request; 0: answerWithin
+	conn    net.Conn      // nil: opened by the next request
 	reader  *bufio.Reader
 }
 
 // get returns when the whole answer is there, and how long that took,
 // connecting included where the peer had closed.
 func (c *client) get(path string) (time.Duration, error) {
-	began := time.Now()
-	if err := c.exchange(path, began.Add(answerWithin)); err != nil {
+	began, within := time.Now(), c.within
+	if within == 0 {
+		within = answerWithin
+	}
+	if err := c.exchange(path, began.Add(within)); err != nil {
 		c.close()
 		return 0, err
 	}
