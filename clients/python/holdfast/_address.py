@@ -12,15 +12,18 @@ DEFAULT_URL = "http://127.0.0.1:5561"
 class Address:
     """A publish address. Immutable.
 
-    url   as it was given
-    host  the value of the Host field
+    url     as it was given
+    host    the value of the Host field
+    name    the host's name or address, None for unix:
+    secure  whether it is asked over TLS
     """
 
-    def __init__(self, url, host, path=None, name=None, port=None):
+    def __init__(self, url, host, path=None, name=None, port=None, secure=False):
         self.url = url
         self.host = host
+        self.name = name
+        self.secure = secure
         self._path = path
-        self._name = name
         self._port = port
 
     def targets(self):
@@ -31,14 +34,14 @@ class Address:
         """
         if self._path is not None:
             return [(socket.AF_UNIX, self._path)]
-        found = socket.getaddrinfo(self._name, self._port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(self.name, self._port, type=socket.SOCK_STREAM)
         return [(family, target) for family, _, _, _, target in found]
 
 
 @functools.lru_cache(maxsize=16)
 def parse(url):
-    """The Address of http://HOST[:PORT] (a /publish behind it is allowed) or
-    unix:/PATH. PublishError `misconfigured` for anything else."""
+    """The Address of http://HOST[:PORT] or https://HOST[:PORT] (a /publish behind
+    it is allowed) or unix:/PATH. PublishError `misconfigured` for anything else."""
     if not isinstance(url, str) or not url.isprintable() or " " in url:
         raise _unusable(url, "it has characters that an address does not have")
     if url.startswith("unix:"):
@@ -52,13 +55,16 @@ def parse(url):
         name, port = parts.hostname, parts.port
     except ValueError as error:
         raise _unusable(url, str(error)) from None
-    if parts.scheme != "http" or not name or not parts.netloc.isascii():
-        raise _unusable(url, "write http://HOST:PORT or unix:/PATH")
+    if parts.scheme not in ("http", "https") or not name or not parts.netloc.isascii():
+        raise _unusable(url, "write http://HOST:PORT, https://HOST:PORT or unix:/PATH")
     # A further segment would be taken for a channel: POST /publish/<channel>
     # publishes its raw body, and answers 200.
     if "@" in parts.netloc or parts.query or parts.fragment or parts.path.rstrip("/") not in ("", "/publish"):
         raise _unusable(url, "it has more than a host and a port")
-    return Address(url, parts.netloc, name=name, port=80 if port is None else port)
+    secure = parts.scheme == "https"
+    if port is None:
+        port = 443 if secure else 80
+    return Address(url, parts.netloc, name=name, port=port, secure=secure)
 
 
 def _unusable(url, why):

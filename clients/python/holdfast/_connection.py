@@ -10,8 +10,10 @@ import http.client
 import io
 import os
 import socket
+import ssl
 import time
 
+from . import _tls
 from ._error import PublishError, Unsent
 
 # A kept connection is used again for this long after its last answer.
@@ -37,18 +39,21 @@ class Answer:
 
 
 class Connection:
-    """An open connection. One thread's at a time; close it when done.
+    """An open connection, over TLS if there is an SSLContext. One thread's at a
+    time; close it when done.
 
     PublishError `unreachable` or `timeout` if it cannot be made by the
     deadline (of time.monotonic).
     """
 
-    def __init__(self, address, deadline):
+    def __init__(self, address, context, deadline):
         self._socket = None  # for __del__, if the next lines fail
         self._address = address
+        self._context = context
         self._process = os.getpid()
-        self._socket = _connect(address, deadline)
+        self._socket = _connect(address, context, deadline)
         self._used = time.monotonic()
+        self._answered = False
 
     def __del__(self):
         self.close()  # the thread that kept it has ended
@@ -62,18 +67,19 @@ class Connection:
         if self._socket is not None:
             self._socket.close()
 
-    def usable(self, address):
-        """Whether a request may go out on it: it leads to the address, this
-        process made it, it was used just now, it is open, and nothing that
-        nobody asked for waits in it."""
-        if self._address.url != address.url or self._process != os.getpid():
+    def usable(self, address, context):
+        """Whether a request may go out on it: it leads to the address, by the
+        same files of TLS, this process made it, it was used just now, it is open,
+        and nothing that nobody asked for waits in it."""
+        if self._address.url != address.url or self._context is not context or self._process != os.getpid():
             return False
         if time.monotonic() - self._used > KEPT_SECONDS:
             return False
         try:
             self._socket.setblocking(False)
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
+            # Read, not peeked at, which TLS cannot: what comes ends it anyway.
+            self._socket.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
             return True
         except OSError:
             pass
@@ -88,8 +94,7 @@ class Connection:
         """
         handed_over = True
         try:
-            self._socket.settimeout(_left(deadline))
-            self._socket.sendall(request)
+            self._send(request, deadline)
         except socket.timeout:
             raise PublishError("timeout", "%s did not take the request in time" % self._address.url) from None
         except OSError:
@@ -99,7 +104,15 @@ class Connection:
         answer = self._read(deadline, handed_over)
         answer.keep = answer.keep and handed_over
         self._used = time.monotonic()
+        self._answered = True
         return answer
+
+    def _send(self, request, deadline):
+        # Not sendall: over TLS its timeout starts again with every record.
+        rest = memoryview(request)
+        while rest:
+            self._socket.settimeout(_left(deadline))
+            rest = rest[self._socket.send(rest):]
 
     def _read(self, deadline, handed_over):
         seen = b""
@@ -113,6 +126,8 @@ class Connection:
                 text = "%s did not answer in time" % self._address.url
                 raise PublishError("timeout", text, uncertain=handed_over) from None
             except OSError as error:
+                if _tls.is_refusal(error) and not self._answered:
+                    raise _unreachable(self._address, _tls.why(error)) from None
                 piece, clean, failure = b"", False, str(error)
             seen += piece
             try:
@@ -161,7 +176,7 @@ def _parse(seen, ended):
     return Answer(response, body, keep=not response.will_close and source.tell() == len(seen))
 
 
-def _connect(address, deadline):
+def _connect(address, context, deadline):
     failure = "no address"
     try:
         for family, target in address.targets():
@@ -171,7 +186,6 @@ def _connect(address, deadline):
                 sock.connect(target)
                 if family != getattr(socket, "AF_UNIX", None):
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return sock
             except socket.timeout:
                 sock.close()
                 raise
@@ -181,12 +195,28 @@ def _connect(address, deadline):
             except BaseException:  # a signal handler's; the socket is nobody's yet
                 sock.close()
                 raise
+            else:
+                return sock if context is None else _secured(sock, context, address, deadline)
     except socket.timeout:
         raise PublishError("timeout", "no connection to %s in time" % address.url) from None
     except (OSError, UnicodeError) as error:
         failure = error
-    text = "no connection to %s: %s; is Holdfast running, and is this its publish.listen?" % (address.url, failure)
-    raise PublishError("unreachable", text)
+    raise _unreachable(address, "%s; is Holdfast running, and is this its publish.listen?" % failure)
+
+
+def _secured(sock, context, address, deadline):
+    try:
+        sock.settimeout(_left(deadline))
+        return _tls.secured(sock, context, address)
+    except socket.timeout:
+        sock.close()
+        raise
+    except OSError as error:
+        raise _unreachable(address, _tls.why(error)) from None
+
+
+def _unreachable(address, why):
+    return PublishError("unreachable", "no connection to %s: %s" % (address.url, why))
 
 
 def _left(deadline):

@@ -41,7 +41,7 @@ def sse_event(data, event=None, id=None, retry=None, *, event_id=None):
         if not isinstance(retry, int) or isinstance(retry, bool) or retry < 0:
             raise ValueError("retry is %r; it is whole milliseconds, 0 or more" % (retry,))
         lines.append("retry: %d" % retry)
-    lines += ["data: " + line for line in _LINE_END.split(_text(data))]
+    lines += ["data: " + line for line in _LINE_END.split(text_of(data))]
     return ("\n".join(lines) + "\n\n").encode("utf-8")
 
 
@@ -83,7 +83,7 @@ def _plain(name, value):
     return value
 
 
-def _text(data):
+def text_of(data):
     if isinstance(data, str):
         return data
     if isinstance(data, (bytes, bytearray, memoryview)):

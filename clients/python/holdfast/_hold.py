@@ -1,18 +1,15 @@
 """What a view says to hand its client over, and what Holdfast says to a view."""
 
 import re
-from urllib.parse import quote
+
+from ._channel import listed
+from ._framework import field_of, fields_of, without
 
 MODES = ("stream", "websocket", "response")
-MAX_CHANNELS = 64
-MAX_NAME_BYTES = 255
 
 # Holdfast takes a time outside these bounds for the nearer bound.
 TIMEOUT_LEAST = 1
 TIMEOUT_MOST = 24 * 60 * 60
-
-# Comma separates channels and % escapes; all other visible ASCII stands as it is.
-_LITERAL = "".join(chr(c) for c in range(0x21, 0x7F) if chr(c) not in ",%")
 
 _ID = re.compile("[0-9]{1,20}")
 
@@ -35,13 +32,12 @@ def hold(response, *channels, mode="stream", timeout=None, envelope=False):
     255 bytes of UTF-8 without control bytes, an unknown mode, and what has no
     effect with the mode; the response is untouched then.
 
-    A stream cannot be compressed: take compression (Django's GZipMiddleware)
-    off such a view. Reached without Holdfast in front, the response is an
-    ordinary one with M0-* headers.
+    Reached without Holdfast in front, the response is an ordinary one with M0-*
+    headers.
     """
     fields = {
         "M0-Hold": mode,
-        "M0-Channel": _channel_list(channels),
+        "M0-Channel": listed(channels),
         "M0-Timeout": None,
         "M0-Envelope": None,
     }
@@ -58,16 +54,12 @@ def hold(response, *channels, mode="stream", timeout=None, envelope=False):
         if mode != "websocket":
             raise ValueError("envelope has no effect with mode=%r; streams have ids anyway" % mode)
         fields["M0-Envelope"] = "json"
-    # Django before 3.2 has the fields on the response itself.
-    headers = response if getattr(response, "headers", None) is None else response.headers
+    headers = fields_of(response)
     for name, value in fields.items():
         if value is not None:
             headers[name] = value
-            continue
-        try:
-            del headers[name]  # of an earlier hold() on the same response
-        except KeyError:
-            pass
+        else:
+            without(headers, name)  # of an earlier hold() on the same response
     return response
 
 
@@ -83,26 +75,5 @@ def position(request):
     Only digits ever come out, so that it may stand in a page even where the
     app can be reached without Holdfast, and a client can write the field.
     """
-    headers = getattr(request, "headers", None)
-    if headers is not None:
-        value = headers.get("M0-Position")
-    else:  # Django before 2.2
-        value = request.META.get("HTTP_M0_POSITION")
+    value = field_of(request, "M0-Position")
     return value if value and _ID.fullmatch(value) else None
-
-
-def _channel_list(channels):
-    if not 1 <= len(channels) <= MAX_CHANNELS:
-        raise ValueError("%d channels; a hold has 1 to %d" % (len(channels), MAX_CHANNELS))
-    return ", ".join(_escaped(name) for name in channels)
-
-
-def _escaped(name):
-    if not isinstance(name, str):
-        raise ValueError("channel %r is not a str; write hold(response, *names) for a list" % (name,))
-    raw = name.encode("utf-8")
-    if not 1 <= len(raw) <= MAX_NAME_BYTES:
-        raise ValueError("channel %.40r has %d bytes; a name has 1 to %d" % (name, len(raw), MAX_NAME_BYTES))
-    if any(byte < 0x20 or byte == 0x7F for byte in raw):
-        raise ValueError("channel %r has a control byte" % name)
-    return quote(raw, safe=_LITERAL)

@@ -1,4 +1,4 @@
-"""What is said of publishes that failed: a line now and then, not one each."""
+"""What is said of requests that failed: a line now and then, not one each."""
 
 import logging
 import os
@@ -15,22 +15,23 @@ EVERY_SECONDS = 10.0
 _MOST_REASONS = 64
 
 _lock = threading.Lock()
-_said = {}  # reason: (when its last line was written, how many it left out since)
+_said = {}  # (verb, reason): (when its last line was written, how many it left out since)
 
 
-def failed(channel, error):
-    """Log a failed publish, each reason once in EVERY_SECONDS; the line says
-    how many of its reason were left out before it."""
+def failed(verb, what, error):
+    """Log what failed, as "publish to 'news' failed: why", each reason of a verb
+    once in EVERY_SECONDS; the line says how many like it were left out before it."""
+    kind = verb, error.reason
     now = time.monotonic()
     with _lock:
-        last, left_out = _said.get(error.reason, (None, 0))
+        last, left_out = _said.get(kind, (None, 0))
         speak = last is None or now - last >= EVERY_SECONDS
         if last is None and len(_said) >= _MOST_REASONS:
             _said.clear()
-        _said[error.reason] = (now, 0) if speak else (last, left_out + 1)
+        _said[kind] = (now, 0) if speak else (last, left_out + 1)
     if speak:
         more = " (and %d more since the last such line)" % left_out if left_out else ""
-        log.error("publish to %.300r failed: %s%s", channel, error, more)
+        log.error("%s %.300r failed: %s%s", verb, what, error, more)
 
 
 def _after_fork():

@@ -7,7 +7,7 @@ import time
 
 from ._error import PublishError
 from ._frame import NO_EVENT_ID, parse_frame
-from ._publish import attempt
+from ._publish import publish_each
 
 _lock = threading.Lock()
 _last_id = 0
@@ -38,7 +38,7 @@ def publish_frame(channel, frame, event_id=NO_EVENT_ID, *, raise_errors=False):
             raise PublishError("bad_request", "the frame has no data line, so it is no event")
         return found
 
-    return attempt(channel, raise_errors, events)[0]
+    return publish_each(channel, raise_errors, events)[0]
 
 
 def next_event_id():

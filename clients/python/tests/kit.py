@@ -10,11 +10,28 @@ import threading
 import unittest
 from unittest import mock
 
+try:
+    import django
+    import django.conf
+except ImportError:
+    django = None
+try:
+    import flask
+except ImportError:
+    flask = None
+
 import holdfast
-from holdfast import _connection, _log, _publish, _settings
+from holdfast import _connection, _log, _post, _publish, _settings, _tls
 
 # Longer than any test runs: a bound for what would otherwise hang.
 PATIENCE = 20
+
+
+def configure_django():
+    """The settings of the app in test_hold, which serve all tests."""
+    if not django.conf.settings.configured:
+        django.conf.settings.configure(ROOT_URLCONF="tests.test_hold", SECRET_KEY="for tests", ALLOWED_HOSTS=["testserver"])
+        django.setup()
 
 
 class Request:
@@ -49,6 +66,23 @@ class Link:
     def close(self):
         self._socket.close()
         self.closed.set()
+
+    def secure(self, context):
+        """Make the handshake; False if it fails, and the link is closed."""
+        self._socket = context.wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
+        try:
+            self._socket.do_handshake()
+            return True
+        except (OSError, ValueError):
+            pass
+        try:  # so that the alert arrives: a close on what is unread is a reset
+            self._socket.shutdown(socket.SHUT_WR)
+            while self._socket.recv(65536):
+                pass
+        except OSError:
+            pass
+        self.close()
+        return False
 
     def reset(self):
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -99,12 +133,14 @@ class Link:
 class Standin:
     """Listens, reads whole requests and lets respond(link, request) answer.
 
-    serve(link) in its place has the whole connection.
+    serve(link) in its place has the whole connection. With an SSLContext of a
+    server it speaks TLS.
     """
 
-    def __init__(self, respond=None, unix=False, serve=None, receive_bytes=None):
+    def __init__(self, respond=None, unix=False, serve=None, receive_bytes=None, tls=None):
         self.requests = []
         self.links = []
+        self.tls = tls
         self.stopping = threading.Event()
         self.respond = respond or accept
         self._serve = serve or Link.serve
@@ -121,7 +157,7 @@ class Standin:
                 self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
             self._listener.bind(("127.0.0.1", 0))
             self.port = self._listener.getsockname()[1]
-            self.url = "http://127.0.0.1:%d" % self.port
+            self.url = "%s://127.0.0.1:%d" % ("https" if tls else "http", self.port)
         self._listener.listen(64)
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
@@ -134,9 +170,13 @@ class Standin:
                 return
             link = Link(self, sock, len(self.links) + 1)
             self.links.append(link)
-            thread = threading.Thread(target=self._serve, args=(link,), daemon=True)
+            thread = threading.Thread(target=self._secure_and_serve, args=(link,), daemon=True)
             self._threads.append(thread)
             thread.start()
+
+    def _secure_and_serve(self, link):
+        if self.tls is None or link.secure(self.tls):
+            self._serve(link)
 
     def stop(self):
         self.stopping.set()
@@ -182,10 +222,11 @@ class PublishCase(unittest.TestCase):
     """Every test begins without settings, kept connections and log history."""
 
     def setUp(self):
-        for name in (_settings.URL_VARIABLE, _settings.KEY_VARIABLE):
-            self.patch(mock.patch.dict(os.environ))
+        self.patch(mock.patch.dict(os.environ))
+        for name in (_settings.URL_VARIABLE, _settings.KEY_VARIABLE,
+                     _tls.CA_VARIABLE, _tls.CERT_VARIABLE, _tls.CERT_KEY_VARIABLE):
             os.environ.pop(name, None)
-        self.patch(mock.patch.object(_settings, "_configured", (None, None, None)))
+        self.patch(mock.patch.object(_settings, "_configured", {}))
         self.patch(mock.patch.object(_log, "_said", {}))
         # A loaded machine must not make a connection too old to be used again.
         self.patch(mock.patch.object(_connection, "KEPT_SECONDS", 10 * PATIENCE))
@@ -201,7 +242,7 @@ class PublishCase(unittest.TestCase):
         return patcher.start()
 
     def forget_connection(self):
-        connection, _publish._kept.connection = _publish._kept.connection, None
+        connection, _post._kept.connection = _post._kept.connection, None
         if connection is not None:
             connection.close()
 

@@ -9,7 +9,7 @@ import warnings
 from unittest import mock
 
 import holdfast
-from holdfast import _connection, _log, _m0serve, _publish
+from holdfast import _connection, _log, _m0serve, _post
 
 from .kit import PATIENCE, PublishCase, accept, accepted, refused
 
@@ -254,7 +254,7 @@ class TestTime(PublishCase):
             link.send(whole[10:])
 
         self.start(dribble)
-        with mock.patch.object(_connection, "time", Clock), mock.patch.object(_publish, "time", Clock):
+        with mock.patch.object(_connection, "time", Clock), mock.patch.object(_post, "time", Clock):
             self.want_error(holdfast.publish, "news", "a", reason="timeout", uncertain=True)
 
 

@@ -4,15 +4,7 @@ from urllib.parse import unquote
 
 import holdfast
 
-try:
-    import django
-    import django.conf
-except ImportError:
-    django = None
-try:
-    import flask
-except ImportError:
-    flask = None
+from .kit import configure_django, django, flask
 
 NAMES = ("news", "user-42", "a,b", "100%", "with space", "é ✓", "~!#$&'()*+/:;<=>?@[\\]^_`{|}\"-.")
 LIST = "news, user-42, a%2Cb, 100%25, with%20space, %C3%A9%20%E2%9C%93, ~!#$&'()*+/:;<=>?@[\\]^_`{|}\"-."
@@ -87,9 +79,7 @@ class TestPosition(unittest.TestCase):
 class TestDjango(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        if not django.conf.settings.configured:
-            django.conf.settings.configure(ROOT_URLCONF=__name__, SECRET_KEY="for tests", ALLOWED_HOSTS=["testserver"])
-            django.setup()
+        configure_django()
 
     def get(self, path, **environ):
         """What the app says to a WSGI server: status, list of fields, body."""

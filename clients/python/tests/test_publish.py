@@ -30,17 +30,17 @@ class TestRequest(PublishCase):
         self.assertEqual(standin.requests[0].body, body)
 
     def test_body_says_what_was_given(self):
-        self.assertEqual(_publish._encode("a", "x", None, None), b'{"channel":"a","data":"x"}')
-        self.assertEqual(_publish._encode("a", "x", "", None), b'{"channel":"a","data":"x"}')
-        self.assertEqual(_publish._encode("a", "x", "tick", 0), b'{"channel":"a","data":"x","event":"tick","retry":0}')
-        self.assertEqual(_publish._encode(["a", "b"], "x", None, None), b'{"channel":["a","b"],"data":"x"}')
-        self.assertEqual(_publish._encode(("a",), "x", None, None), b'{"channel":["a"],"data":"x"}')
-        self.assertEqual(_publish._encode("a", {"n": [1, None, "é"]}, None, None),
+        self.assertEqual(_publish.encode("a", "x", None, None), b'{"channel":"a","data":"x"}')
+        self.assertEqual(_publish.encode("a", "x", "", None), b'{"channel":"a","data":"x"}')
+        self.assertEqual(_publish.encode("a", "x", "tick", 0), b'{"channel":"a","data":"x","event":"tick","retry":0}')
+        self.assertEqual(_publish.encode(["a", "b"], "x", None, None), b'{"channel":["a","b"],"data":"x"}')
+        self.assertEqual(_publish.encode(("a",), "x", None, None), b'{"channel":["a"],"data":"x"}')
+        self.assertEqual(_publish.encode("a", {"n": [1, None, "é"]}, None, None),
                          '{"channel":"a","data":{"n":[1,null,"é"]}}'.encode())
-        self.assertEqual(_publish._encode("a", None, None, None), b'{"channel":"a","data":null}')
-        self.assertEqual(_publish._encode("a", 'q" \r\n\0', None, None), b'{"channel":"a","data":"q\\" \\r\\n\\u0000"}')
+        self.assertEqual(_publish.encode("a", None, None, None), b'{"channel":"a","data":null}')
+        self.assertEqual(_publish.encode("a", 'q" \r\n\0', None, None), b'{"channel":"a","data":"q\\" \\r\\n\\u0000"}')
         for raw in (b"\x00\xff", bytearray(b"\x00\xff"), memoryview(b"\x00\xff")):
-            self.assertEqual(_publish._encode("a", raw, None, None), b'{"channel":"a","base64":"AP8="}')
+            self.assertEqual(_publish.encode("a", raw, None, None), b'{"channel":"a","base64":"AP8="}')
 
     def test_a_key_is_sent_as_bearer(self):
         standin = self.start()
@@ -93,7 +93,7 @@ class TestAnswer(PublishCase):
             (404, "Not Found", "no_route"),
             (413, "Payload Too Large", "body_too_large"),
             (500, "Internal Server Error", "internal"),
-            (503, "Service Unavailable", "bus_down"),
+            (503, "Service Unavailable", "draining"),
         ):
             with self.subTest(status):
                 said = refused(status, title, reason, "why, and the way out")
@@ -104,12 +104,19 @@ class TestAnswer(PublishCase):
                 error = self.want_error(holdfast.publish, "news", "a", reason=reason, status=status, uncertain=uncertain)
                 self.assertEqual(error.detail, "why, and the way out")
                 self.assertTrue(str(error).startswith("%d %s: why, and the way out" % (status, reason)))
-                self.assertEqual("may have been published" in str(error), uncertain)
+                self.assertEqual("may have been done" in str(error), uncertain)
                 self.want_connections(standin, 1, 1, 1)
 
     def test_reason_may_be_in_the_body_alone(self):
-        self.start(lambda link, request: link.send(answer("503 Service Unavailable", {"reason": "bus_down"})))
-        self.want_error(holdfast.publish, "news", "a", reason="bus_down", status=503)
+        self.start(lambda link, request: link.send(answer("503 Service Unavailable", {"reason": "draining"})))
+        self.want_error(holdfast.publish, "news", "a", reason="draining", status=503)
+
+    def test_bus_that_is_down_is_certain_only_where_holdfast_says_so(self):
+        for detail, uncertain in (("nothing was published: redis refused", False),
+                                  ("it may have been published: the connection ended", True), ("", True)):
+            said = refused(503, "Service Unavailable", "bus_down", detail)
+            self.start(lambda link, request: link.send(said))
+            self.want_error(holdfast.publish, "news", "a", reason="bus_down", status=503, uncertain=uncertain)
 
     def test_another_server_on_the_port_is_no_success(self):
         page = b"<html>It works!</html>"
@@ -216,7 +223,7 @@ class TestInput(PublishCase):
 
     def test_address_or_key_in_the_environment_that_cannot_be_used(self):
         holdfast.configure(url="")
-        for url in ("127.0.0.1:5561", "https://127.0.0.1:5561", "http://", "http://h:port", "http://h/publish/news",
+        for url in ("127.0.0.1:5561", "https://", "http://", "http://h:port", "http://h/publish/news",
                     "http://h/?a=b", "http://u:p@h", "unix:run/x.sock", "http://h\n", "redis://h"):
             os.environ["HOLDFAST_PUBLISH_URL"] = url
             self.want_refused("news", "a", reason="misconfigured")
@@ -264,9 +271,9 @@ class TestConfigure(PublishCase):
         self.assertEqual(len(first.requests), 1)
 
     def test_default_is_the_publish_address_of_the_default_configuration(self):
-        _settings._configured = (None, None, None)
-        address, key, timeout = _settings.current()
-        self.assertEqual((address.url, key, timeout), ("http://127.0.0.1:5561", "", 1.0))
+        _settings._configured = {}
+        address, key, timeout, context = _settings.current()
+        self.assertEqual((address.url, key, timeout, context), ("http://127.0.0.1:5561", "", 1.0, None))
         self.assertEqual([target for _, target in address.targets()], [("127.0.0.1", 5561)])
 
 
@@ -313,15 +320,15 @@ class TestLog(PublishCase):
         return [record.getMessage() for record in logs.records[1:]]
 
     def test_each_reason_is_said_once_in_ten_seconds_with_how_many_were_not(self):
-        said = "publish to 'news' failed: 503 bus_down: a sentence"
-        self.assertEqual(self.lines("bus_down", "bus_down", "draining", "bus_down"),
-                         [said, said.replace("bus_down", "draining")])
+        said = "publish to 'news' failed: 503 draining: a sentence"
+        self.assertEqual(self.lines("draining", "draining", "unauthorized", "draining"),
+                         [said, said.replace("draining", "unauthorized")])
         self.now += 9.9
-        self.assertEqual(self.lines("bus_down"), [])
+        self.assertEqual(self.lines("draining"), [])
         self.now += 0.1
-        self.assertEqual(self.lines("bus_down", "bus_down"), [said + " (and 3 more since the last such line)"])
+        self.assertEqual(self.lines("draining", "draining"), [said + " (and 3 more since the last such line)"])
         self.now += 10
-        self.assertEqual(self.lines("bus_down", "bus_down"), [said + " (and 1 more since the last such line)"])
+        self.assertEqual(self.lines("draining", "draining"), [said + " (and 1 more since the last such line)"])
 
     def test_made_up_reasons_do_not_add_up(self):
         self.lines(*("r%d" % n for n in range(200)))
