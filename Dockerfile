@@ -7,9 +7,9 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-ARG TARGETOS TARGETARCH VERSION=dev
+ARG TARGETOS TARGETARCH VERSION=dev DOCS=docs
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION" -o /image/holdfast ./cmd/holdfast
+    go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION -X 'holdfast/proxy.docsAt=$DOCS'" -o /image/holdfast ./cmd/holdfast
 # For the spool, unless limits.spool.dir names another place.
 RUN mkdir -m 1777 /image/tmp
 

@@ -4,6 +4,11 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# Where the documentation is read, an address or a path: Holdfast's answers name
+# its page troubleshoot.md. Recipes have it from the environment, so that nothing
+# in it is taken for more than text.
+DOCS := docs
+export DOCS
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # What it builds for; docs/kubernetes.md says which of them the tests run on.
@@ -15,14 +20,14 @@ help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
 
 build: go-present ## the static binary, bin/holdfast
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/holdfast ./cmd/holdfast
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION) -X 'holdfast/proxy.docsAt=$$DOCS'" -o bin/holdfast ./cmd/holdfast
 
 release: go-present ## static binaries for each platform, and their checksums, in dist/
 	@rm -rf dist && mkdir dist
 	@set -e; for platform in $(PLATFORMS); do \
 	  file=holdfast-$(VERSION)-$${platform/\//-}; echo "dist/$$file"; \
 	  CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} \
-	    go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)" -o dist/$$file ./cmd/holdfast; \
+	    go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION) -X 'holdfast/proxy.docsAt=$$DOCS'" -o dist/$$file ./cmd/holdfast; \
 	done
 	@cd dist && sha256sum holdfast-* >SHA256SUMS && cat SHA256SUMS
 

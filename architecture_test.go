@@ -18,7 +18,8 @@ const module = "holdfast"
 // arrows are the imports that there may be between the packages of this
 // module; a package that is not named imports none of them.
 var arrows = map[string][]string{
-	"cmd/holdfast": {"proxy", "lanes", "upstream", "health", "holds", "internal/tcp"},
+	// docs: the binary prints the page that its answers name (holdfast help WORD).
+	"cmd/holdfast": {"proxy", "lanes", "upstream", "health", "holds", "holds/bus", "internal/tcp", "docs"},
 	"proxy":        {"lanes", "holds", "internal/http1", "internal/histogram", "internal/tcp", "upstream"},
 	"lanes":        {"upstream", "internal/histogram"},
 	"health":       {"internal/histogram"},

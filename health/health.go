@@ -1,5 +1,5 @@
-// Package health is what Holdfast says of itself: /health, /ready, /status and
-// the metrics.
+// Package health is what Holdfast says of itself: /health, /ready, /status, the
+// metrics and the dashboard (dashboard.go, watch.go).
 //
 //	h := health.New(health.Config{Instance: "web-1", Version: "v1.0.0", …})
 //	body := h.Body(near)           // of /health
@@ -48,6 +48,22 @@ type Config struct {
 	Reloads func() (ok, failed uint64)
 	// Holds gives the counts of holds and events.
 	Holds func() Holds
+	// Channels gives the channels with most holds, at most so many, the largest
+	// first, and how many channels there are.
+	Channels func(most int) (top []Channel, channels int)
+	// Bus says how events reach other nodes.
+	Bus func() Bus
+	// Drain says since when the process drains, and its bound; zero: it does not.
+	Drain func() (since time.Time, bound time.Duration)
+}
+
+// Bus is how events reach other nodes. Reason says why the process is not ready
+// for its sake; "": it is.
+type Bus struct {
+	Kind      string // memory, redis or postgres
+	Connected bool   // always, with the bus in memory
+	Entries   uint64 // that came from it, of this node's own too
+	Reason    string
 }
 
 // Holds are the counts of clients kept on the app's behalf, and of events.
@@ -62,8 +78,12 @@ type Holds struct {
 }
 
 // Limits are bounds in bytes, so that who reads the metrics need not know the
-// configuration to see how near one is. A Spool of 0: there is none.
-type Limits struct{ Memory, Spool, Journal int64 }
+// configuration to see how near one is. A Spool of 0: there is none. Holds is
+// how many there may be; 0: no bound.
+type Limits struct {
+	Memory, Spool, Journal int64
+	Holds                  int
+}
 
 // Lane is a lane's counts.
 type Lane struct {
@@ -71,6 +91,10 @@ type Lane struct {
 	Slots, InUse, Waiting, Abandoned int
 	Parked                           int // waiting while no target is up
 	OldestWait                       time.Duration
+	Upstream                         string
+	Stream                           bool // it is one of streams
+	Queue                            int  // how many may wait, each so long
+	QueueTimeout                     time.Duration
 	Refused                          map[string]uint64 // by reason, every reason there
 	ClosedOnView, Retried            uint64
 	Waited                           histogram.Snapshot
@@ -104,9 +128,18 @@ type Answer struct {
 
 // Route is a route's counts. Name is its pattern.
 type Route struct {
+	Name    string
+	Lane    string // "": it is answered by Holdfast, or is no more
+	Codes   map[int]uint64
+	Refused map[string]uint64 // Holdfast's own answers with a reason, by reason
+	Failed  uint64            // the app's own answers of 500 and above
+	Took    histogram.Snapshot
+}
+
+// Channel is a channel and how many holds are in it.
+type Channel struct {
 	Name  string
-	Codes map[int]uint64
-	Took  histogram.Snapshot
+	Holds int
 }
 
 // Health answers for the process. Safe for concurrent use.

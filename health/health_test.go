@@ -28,6 +28,7 @@ type process struct {
 	lanes   []Lane
 	targets []Target
 	routes  []Route
+	bus     Bus
 	answer  func(target string) Answer
 	asked   atomic.Int32
 }
@@ -42,6 +43,12 @@ func (p *process) health() *Health {
 		Ask: func(target string, wait time.Duration) Answer {
 			p.asked.Add(1)
 			return p.answer(target)
+		},
+		Bus: func() Bus {
+			if p.bus == (Bus{}) {
+				return Bus{Kind: "memory", Connected: true}
+			}
+			return p.bus
 		},
 		Interval: func(string) time.Duration { return time.Second },
 		Memory:   func() int64 { return 7 },

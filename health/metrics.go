@@ -41,6 +41,7 @@ var (
 	outboxBytes    = describe("outbox_bytes", "Events that wait for slow clients, counted for each client.")
 	journalBytes   = describe("journal_bytes", "Events that can be replayed, with what keeping them takes.")
 	busConnected   = describe("bus_connected", "Whether events of other nodes arrive; always 1 with the bus in memory.")
+	busEntries     = describe("bus_entries_total", "Events that came from the bus, those of this node too; none with the bus in memory.")
 	memoryBytes    = describe("memory_bytes", "Bodies and answers in memory.")
 	spoolBytes     = describe("spool_bytes", "Bodies and answers in temporary files.")
 	spoolRefused   = describe("spool_refused_total", "How often neither memory nor spool had room.")
@@ -61,7 +62,7 @@ var usualCodes = [...]int{200, 499, 500, 502, 503, 504}
 func (m metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{laneSlots, laneInUse, laneWaiting, laneAbandoned, laneWait, laneRefused,
 		laneClosed, requestsTotal, requestSeconds, upstreamUp, parked, retriedTotal, holdsOpen, holdsEnded, gapsTold,
-		published, offered, inboundTotal, outboxBytes, journalBytes, busConnected, memoryBytes, spoolBytes, spoolRefused, reloadTotal,
+		published, offered, inboundTotal, outboxBytes, journalBytes, busConnected, busEntries, memoryBytes, spoolBytes, spoolRefused, reloadTotal,
 		memoryLimit, spoolLimit, journalLimit, buildInfo} {
 		out <- d
 	}
@@ -108,11 +109,7 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 			continue // two upstreams have it
 		}
 		told[t.Name] = true
-		up := 0.0
-		if t.Up {
-			up = 1
-		}
-		gauge(upstreamUp, up, t.Name)
+		gauge(upstreamUp, oneIf(t.Up), t.Name)
 	}
 	m.collectHolds(gauge, counter)
 	gauge(memoryBytes, float64(m.h.cfg.Memory()))
@@ -147,7 +144,16 @@ func (m metrics) collectHolds(gauge func(*prometheus.Desc, float64, ...string), 
 	}
 	gauge(outboxBytes, float64(held.OutboxBytes))
 	gauge(journalBytes, float64(held.JournalBytes))
-	gauge(busConnected, 1)
+	b := m.h.cfg.Bus()
+	gauge(busConnected, oneIf(b.Connected))
+	counter(busEntries, b.Entries)
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 func durations(d *prometheus.Desc, s histogram.Snapshot, labels ...string) prometheus.Metric {

@@ -16,6 +16,9 @@ func (h *Health) Ready() []string {
 	if state := h.cfg.State(); state != "ready" {
 		return []string{state}
 	}
+	if reason := h.cfg.Bus().Reason; reason != "" {
+		return []string{reason}
+	}
 	h.mu.Lock()
 	asking := h.asking
 	if asking == nil {

@@ -66,8 +66,9 @@ func (h *Health) Status() []byte {
 		Instance: h.cfg.Instance, Version: h.cfg.Version, State: h.cfg.State(), Uptime: h.uptime(),
 		Lanes: make(map[string]laneStatus), Targets: make(map[string]targetStatus),
 		Bytes: byteStatus{Memory: h.cfg.Memory()},
-		Bus:   busStatus{Kind: "memory", Connected: true},
 	}
+	b := h.cfg.Bus()
+	s.Bus = busStatus{Kind: b.Kind, Connected: b.Connected}
 	s.Bytes.Spool, _ = h.cfg.Spool()
 	held := h.cfg.Holds()
 	s.Holds = holdStatus{Stream: held.Open["stream"], WebSocket: held.Open["websocket"], Response: held.Open["response"],

@@ -223,7 +223,7 @@ func (l *loop) catchUp() {
 		l.queue[0] = nil
 		l.queue = l.queue[1:]
 		h.queued = false
-		if h.state == catching && h.outbox == nil {
+		if h.state == catching && h.outbox == nil && h.claim == 0 {
 			l.feed(h)
 		}
 	}
@@ -233,7 +233,7 @@ func (l *loop) feed(h *hold) {
 	events, lost, isLive := l.hub.fetch(h, l.fetched[:0])
 	switch {
 	case lost:
-		l.lost(h)
+		l.lost(h, EndSlow)
 	case isLive:
 		h.state = live
 	case h.poll != nil || h.grip() != nil || slices.ContainsFunc(events, (*event).isItem):
@@ -253,8 +253,9 @@ func (l *loop) feed(h *hold) {
 	l.fetched = events[:0]
 }
 
-// lost goes on with a hold of which the journal has let go what it was not fed yet.
-func (l *loop) lost(h *hold) {
+// lost goes on with a hold of which the journal has let go what it was not fed
+// yet. reason is why it ends, if it can neither be told nor ask.
+func (l *loop) lost(h *hold, reason End) {
 	switch {
 	case h.grip() != nil && h.poll == nil && h.socket == nil && !l.hub.lostUncounted(h):
 		l.miss(h, false)
@@ -266,6 +267,7 @@ func (l *loop) lost(h *hold) {
 		h.poll.answer = l.answerNothing(h, true)
 		l.end(h, EndExpired)
 	default: // it is told of the gap when it comes back; of items without prev-ids nobody could ask
-		l.end(h, EndSlow)
+		h.state = recovering // what follows a hole is not owed
+		l.end(h, reason)
 	}
 }

@@ -28,6 +28,7 @@ type hold struct {
 	beats  uint8
 	born   uint32 // in seconds of the loop's clock
 	cursor int64  // every event of its channels up to here was given to it
+	claim  int64  // where its client was at another node, which this one cannot know yet; 0: nowhere (node.go)
 	seat   seat
 	more   *beyond // nil: it has one seat at most, and is no GRIP hold
 	outbox *outbox // nil: nothing waits

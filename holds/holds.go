@@ -52,6 +52,7 @@
 package holds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -63,6 +64,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"holdfast/holds/bus"
 )
 
 // Config bounds what is held. Zero means the default, but where it says otherwise.
@@ -93,6 +96,12 @@ type Config struct {
 	// Return takes back the connections of long polls that were answered; nil:
 	// they are closed.
 	Return Return
+	// Bus is what this process shares its events with others by; nil: it is the
+	// only one. It is read by New, and closed by Close.
+	Bus bus.Bus
+	// Loops is how many goroutines serve the holds; New reads it, Configure
+	// does not. Zero: one for each processor.
+	Loops int
 }
 
 const defaultHeartbeat = 15 * time.Second
@@ -137,6 +146,7 @@ type Holds struct {
 	home
 	cancel context.CancelFunc
 	hub    *hub
+	node   *node // nil: there is no bus
 	next   atomic.Uint64
 
 	stopping sync.RWMutex // read: a hold is opened; written: none will be
@@ -144,9 +154,9 @@ type Holds struct {
 	running  sync.WaitGroup
 }
 
-// New makes the hub and starts its loops, one for each processor. Close ends them.
+// New makes the hub and starts its loops. Close ends them.
 func New(cfg Config, log *zap.Logger) (*Holds, error) {
-	h := &Holds{home: home{log: log, loops: runtime.GOMAXPROCS(0), run: strconv.FormatUint(rand.Uint64N(1<<40), 36)}}
+	h := &Holds{home: home{log: log, loops: cmp.Or(cfg.Loops, runtime.GOMAXPROCS(0)), run: strconv.FormatUint(rand.Uint64N(1<<40), 36)}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.links.spread = linkSpread
 	h.Configure(cfg)
@@ -162,6 +172,11 @@ func New(cfg Config, log *zap.Logger) (*Holds, error) {
 		h.hub.loops = append(h.hub.loops, l)
 		h.running.Add(1)
 		go h.runLoop(runner)
+	}
+	if cfg.Bus != nil {
+		h.node = newNode(cfg.Bus, h)
+		h.running.Add(1)
+		go h.node.follow()
 	}
 	return h, nil
 }
@@ -191,7 +206,12 @@ func (h *Holds) Configure(cfg Config) {
 // Position is where the stream of events stands: the id of the last event, or
 // the run's first position. A hold that is opened with it gets every event
 // published after this call.
-func (h *Holds) Position() int64 { return h.hub.head.Load() }
+//
+// On a bus of which this node has not all yet, it is where the bus stood when it
+// was reached: what comes up to there is nothing new.
+func (h *Holds) Position() int64 {
+	return max(h.hub.shown(h.hub.head.Load()), h.hub.target.Load())
+}
 
 // Spec is what becomes of a connection.
 type Spec struct {
@@ -254,6 +274,11 @@ var (
 // written to, read and closed by the hold alone. After an error it is the
 // caller's still.
 func (h *Holds) Open(conn net.Conn, spec Spec) error {
+	last, cameBack := parsePosition(spec.Last)
+	away := uint64(0)
+	if h.node != nil {
+		away = h.node.catchUp(max(last, spec.Position))
+	}
 	h.stopping.RLock()
 	defer h.stopping.RUnlock()
 	if h.stopped {
@@ -280,8 +305,8 @@ func (h *Holds) Open(conn net.Conn, spec Spec) error {
 		h.counts.held.Add(-1)
 		return errors.Join(ErrConnection, err)
 	}
-	o := &opening{head: spec.Head, body: spec.Body, early: spec.Early, trust: spec.Asked, paging: spec.Paging, over: spec.OverHTTP, from: spec.Position, last: spec.Position}
-	if last, ok := parsePosition(spec.Last); ok && spec.Grip == nil && (hd.socket == nil || hd.socket.envelope) {
+	o := &opening{head: spec.Head, body: spec.Body, early: spec.Early, trust: spec.Asked, paging: spec.Paging, over: spec.OverHTTP, asked: spec.Position, from: spec.Position, last: spec.Position, away: away}
+	if cameBack && spec.Grip == nil && (hd.socket == nil || hd.socket.envelope) {
 		o.from, o.last = last, last
 	}
 	h.hub.join(hd, l, spec.Channels, o)
@@ -305,21 +330,40 @@ func parsePosition(text string) (position int64, ok bool) {
 
 // Publish numbers an event, journals it and hands it to the loops; it waits
 // for no client. reached is how many members its channels have here: a hold in
-// two of them counts twice.
-func (h *Holds) Publish(p Publication) (id int64, reached int) {
-	id, reached = h.hub.publish(encode(&p), p.Channels)
-	h.counts.published.Add(1)
-	return id, reached
+// two of them counts twice. On a bus it waits for the bus, five seconds at most:
+// ErrBusDown, ErrBusUnknown.
+func (h *Holds) Publish(p Publication) (id int64, reached int, err error) {
+	if h.node != nil {
+		id, reached, err = h.node.publish(p.appendBody(nil))
+	} else {
+		id, reached = h.hub.publish(encode(&p), p.Channels)
+	}
+	if err == nil {
+		h.counts.published.Add(1)
+	}
+	return id, reached, err
 }
 
 // PublishItems publishes items in GRIP's form, in their order. One that was
 // published before is left out; one that comes too early waits for the item
 // before it, five seconds at most. reached counts as Publish does; who waits
-// reaches nobody yet.
-func (h *Holds) PublishItems(items []Item) (reached int) {
+// reaches nobody yet. body is what the items were decoded from: it goes to the
+// bus, where there is one. Errors as of Publish.
+func (h *Holds) PublishItems(items []Item, body []byte) (reached int, err error) {
+	if h.node != nil {
+		_, reached, err = h.node.publish(portions(body)...)
+	} else {
+		reached = h.publishItems(items)
+	}
+	if err == nil {
+		h.counts.published.Add(uint64(len(items)))
+	}
+	return reached, err
+}
+
+func (h *Holds) publishItems(items []Item) (reached int) {
 	for i := range items {
 		reached += h.hub.publishItem(encodeItem(&items[i]))
-		h.counts.published.Add(1)
 	}
 	return reached
 }
@@ -346,6 +390,9 @@ func (h *Holds) Close() {
 		h.hub.call(l, l.stop)
 	}
 	h.running.Wait()
+	if h.node != nil {
+		h.node.bus.Close()
+	}
 }
 
 // tellEnd says that a hold has ended: what is usual only to who looks for it.

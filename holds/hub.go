@@ -18,14 +18,23 @@ import (
 // Nothing under the lock waits, does I/O, or takes another lock.
 type hub struct {
 	// fixed
-	loops []*loop
-	start int64 // nothing was published before; the first position of this run
-	tag   int64 // the last three digits of all its ids
-	now   func() time.Time
-	epoch time.Time
-	head  atomic.Int64 // the last id given; written under mu
+	loops  []*loop
+	now    func() time.Time
+	epoch  time.Time
+	shared bool // a bus numbers the events (node.go)
+
+	tag  atomic.Int64 // the last three digits of all ids; written under mu
+	head atomic.Int64 // the last id given; written under mu
+
+	// of a shared hub; written under mu
+	begins atomic.Uint64 // how often the bus was reached
+	target atomic.Int64  // its head then
 
 	mu      sync.Mutex
+	start   int64     // nothing was published before; the first position of this run
+	entry   int64     // the number of the bus's entry that is under way; 0: none
+	entryAt time.Time // when the bus got it
+	entries []int64   // the last numbers of entries, and start
 	journal journal
 	late    []lateRoom  // with items that wait for others, the first to be looked at first
 	parked  int         // bytes of them
@@ -39,7 +48,8 @@ const (
 
 // newHub makes a hub whose ids end with tag, 0 to 999.
 func newHub(limits JournalLimits, tag int64, now func() time.Time) *hub {
-	h := &hub{tag: tag, now: now, epoch: now(), journal: newJournal(limits)}
+	h := &hub{now: now, epoch: now(), journal: newJournal(limits)}
+	h.tag.Store(tag)
 	h.start = h.stamp(h.epoch)
 	h.head.Store(h.start)
 	return h
@@ -47,25 +57,64 @@ func newHub(limits JournalLimits, tag int64, now func() time.Time) *hub {
 
 // stamp is the id that a clock's time gives.
 func (h *hub) stamp(t time.Time) int64 {
-	return max(t.UnixMicro(), earliest)/idStep*idStep + h.tag
+	return max(t.UnixMicro(), earliest)/idStep*idStep + h.tag.Load()
 }
 
-// nextID numbers an event. h.mu is held.
-func (h *hub) nextID(now time.Time) int64 {
+// nextID numbers an event; 0: there is no number for it. h.mu is held.
+//
+// On a bus an event has the number of its entry, which is the same on every
+// node. An item has one of the 999 between its entry's and the one before:
+// it may wait here for another that every node has, so its place is this node's
+// own, and so is its number, which no client ever sees.
+func (h *hub) nextID(e *event, now time.Time) int64 {
 	head := h.head.Load()
-	return max(head+idStep, h.stamp(now))
+	switch {
+	case !h.shared:
+		return max(head+idStep, h.stamp(now))
+	case !e.isItem():
+		return h.entry
+	case h.entry > 0 && head+1 < h.entry, h.entry == 0 && head+1 < h.shown(head)+idStep:
+		return head + 1
+	}
+	return 0
+}
+
+// shown is what a client is told of a position: the last number up to there
+// that means the same on every node.
+func (h *hub) shown(position int64) int64 {
+	if h.head.Load() == 0 { // the bus was never reached: what is told is what a client said
+		return position
+	}
+	return shown(position, h.tag.Load())
+}
+
+func shown(position, tag int64) int64 { return position - (position-tag)%idStep }
+
+// clock is when what is published now was published.
+func (h *hub) clock() time.Time {
+	if h.entry > 0 {
+		return h.entryAt
+	}
+	return h.now()
 }
 
 // known reports whether a position is one of this run's.
+//
+// On a bus a position is the number of an entry, or start. One between two
+// entries is of one that the bus has lost, while nobody followed it.
 func (h *hub) known(position int64) bool {
-	return position%idStep == h.tag && position >= h.start && position <= h.head.Load()
+	if h.shared {
+		_, found := slices.BinarySearch(h.entries, position)
+		return found
+	}
+	return position%idStep == h.tag.Load() && position >= h.start && position <= h.head.Load()
 }
 
 // publish numbers an event, puts it into the journal and hands it to the
 // loops. It waits for nobody. reached is how many members its channels have
 // here; a hold in two of them counts twice.
 func (h *hub) publish(e *event, channels []string) (id int64, reached int) {
-	now := h.now()
+	now := h.clock()
 	h.makeRoom(e, now)
 	h.mu.Lock()
 	e.rooms = e.first[:0]
@@ -91,7 +140,13 @@ func (h *hub) makeRoom(e *event, now time.Time) {
 // enter numbers an event that has its rooms, journals it and hands it to the
 // loops. h.mu is held.
 func (h *hub) enter(e *event, now time.Time) (reached int) {
-	id := h.nextID(now)
+	id := h.nextID(e, now)
+	if id == 0 { // an item: those who miss it see that by the next one, and ask the app
+		for _, r := range e.rooms {
+			h.journal.empty(r, h.head.Load())
+		}
+		return 0
+	}
 	e.setID(id)
 	e.at = int64(now.Sub(h.epoch))
 	h.journal.add(e)
@@ -124,7 +179,10 @@ func (h *hub) wake() {
 // is fed from the head. Joining and the look at the journal are one step.
 func (h *hub) join(hd *hold, l *loop, channels []string, o *opening) {
 	h.mu.Lock()
-	o.gap = !h.known(o.from)
+	if o.away == h.begins.Load()+1 && o.from > h.head.Load() {
+		hd.claim = o.from
+	}
+	o.gap = hd.claim == 0 && !h.known(o.from)
 	for _, name := range channels {
 		s := h.sit(hd, l, name)
 		o.gap = o.gap || o.from < s.room.floor
@@ -138,6 +196,7 @@ func (h *hub) join(hd *hold, l *loop, channels []string, o *opening) {
 	case o.gap:
 		hd.cursor = h.head.Load()
 	}
+	o.revoked = hd.revokedSince(o.asked)
 	l.counts.open[hd.kind].Add(1)
 	l.push(item{hold: hd, opening: o})
 	h.mu.Unlock()

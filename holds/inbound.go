@@ -291,14 +291,13 @@ func (l *loop) subscribe(h *hold, names []string, position int64) {
 		return
 	}
 	if gap {
-		l.counts.gaps.Add(1)
-		o := opening{last: position}
-		l.send(h, appendFrame(nil, opText, o.appendGap(nil, h.seatAt(before).from)))
+		l.tellGap(h, position, h.seatAt(before).from)
 	}
 	if h.state == live {
 		h.state = catching
 		l.enqueue(h)
 	}
+	l.endIfRevoked(h, position)
 	for _, e := range missed { // the hold's cursor is beyond all of these
 		if h.state < leaving {
 			l.give(h, e)

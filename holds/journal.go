@@ -15,6 +15,7 @@ type room struct {
 	floor   int64    // nothing up to and with it can be replayed any more
 	members int
 	items   *sequence // nil: none was published
+	revoked *revoked  // nil: its holds were not ended
 	quiet   int64     // its turn among the quiet rooms, which have neither events nor members; 0: it is none
 
 	local []local // by loop
@@ -146,6 +147,14 @@ func (j *journal) shift(r *room) {
 	if e.journalled--; e.journalled == 0 {
 		j.unlink(e)
 	}
+}
+
+// empty lets a channel's events go: nothing up to a position can be replayed.
+func (j *journal) empty(r *room, position int64) {
+	for len(r.ring) > 0 {
+		j.shift(r)
+	}
+	r.floor = position
 }
 
 // unlink takes an event that no ring has any more out of the journal.

@@ -2,6 +2,7 @@ package holds
 
 import (
 	"errors"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -20,7 +21,7 @@ type link struct {
 
 	// the loop's
 	busy   bool   // a write is under way
-	parted bool   // the connection is to be closed when it is over
+	parted bool   // nothing follows it, and whoever is the later of close and writeOut closes the connection
 	shutAt bool   // the sending side is to be shut when it is over
 	in     []byte // read and not used yet
 	inErr  error  // what ended the reading
@@ -31,6 +32,7 @@ type link struct {
 	early []byte // what a long poll's client has sent
 	ended chan struct{}
 
+	last    atomic.Int32 // how many of the two of them have come, for the write under way
 	left    atomic.Int64 // bytes of the write under way that the client has not taken
 	lingers atomic.Bool  // set by the goroutine that reads a stream, at its end, and by part: the second to do so closes the connection
 }
@@ -138,6 +140,7 @@ func (k *link) write(h *hold, pieces [][]byte) (n int, err error) {
 		n += len(b)
 	}
 	k.busy = true
+	k.last.Store(0)
 	k.left.Store(int64(n))
 	go k.writeOut(h, slices.Clone(pieces))
 	return n, nil
@@ -158,6 +161,10 @@ func (k *link) writeOut(h *hold, pieces [][]byte) {
 			}
 		}
 	}
+	if k.last.Add(1) == 2 { // and the loop need not be there any more
+		k.part(h)
+		return
+	}
 	k.loop.hub.call(k.loop, func() { k.written(h, err) })
 }
 
@@ -165,8 +172,7 @@ func (k *link) writeOut(h *hold, pieces [][]byte) {
 func (k *link) written(h *hold, err error) {
 	k.busy = false
 	switch {
-	case k.parted:
-		k.part(h)
+	case k.parted: // close has seen to it
 	case k.shutAt:
 		k.shut()
 	case errors.Is(err, os.ErrDeadlineExceeded) && h.state == ending:
@@ -182,6 +188,15 @@ func (k *link) written(h *hold, err error) {
 	}
 }
 
+// unacknowledged is a number that gets less with what the client takes: by its
+// bytes, where the connection counts them, else by the pieces.
+func (k *link) unacknowledged() int {
+	if counts, ok := k.conn.(interface{ Taken() int64 }); ok {
+		return math.MaxInt - int(counts.Taken())
+	}
+	return int(k.left.Load())
+}
+
 // shut ends the sending side, when what was written is out.
 func (k *link) shut() {
 	if k.busy {
@@ -194,12 +209,15 @@ func (k *link) shut() {
 // close closes the connection, when what was written is out.
 func (k *link) close(h *hold, reset bool, within time.Duration) {
 	close(k.more)
-	if tcp, ok := k.conn.(*net.TCPConn); ok && reset {
-		tcp.SetLinger(0)
+	if lingering, ok := k.conn.(interface{ SetLinger(sec int) error }); ok && reset {
+		lingering.SetLinger(0)
 	}
 	if k.busy && !reset && !k.loop.stopped { // a loop that is stopped never hears of its end
 		k.parted = true
 		k.conn.SetWriteDeadline(time.Now().Add(within))
+		if k.last.Add(1) == 2 {
+			k.part(h)
+		}
 		return
 	}
 	if reset || k.loop.stopped {

@@ -117,7 +117,7 @@ func (l *loop) answerEvent(h *hold, e *event) {
 // answerNothing is the answer of the view itself.
 func (l *loop) answerNothing(h *hold, gap bool) []byte {
 	h.poll.keep = h.poll.keep && !l.home.lastAnswers.Load()
-	return h.poll.appendAnswer(nil, h.poll.bodyFields, h.poll.body, h.cursor, gap)
+	return h.poll.appendAnswer(nil, h.poll.bodyFields, h.poll.body, l.hub.shown(h.cursor), gap)
 }
 
 // giveBack makes a held connection one of HTTP again, once the answer is out.

@@ -145,12 +145,13 @@ func TestPoll_AnEndGivesTheViewsOwnAnswer(t *testing.T) {
 	s, back := startReturning(t, Config{})
 	c := s.openPoll(Spec{KeepAlive: true, Body: []byte("its own")}, false)
 	s.untilLive(1)
+	position := s.Position()
 	if n := s.End(EndRequest{Channel: "room", Code: 4000, Reason: "for sockets"}); n != 1 {
 		t.Fatalf("%d were ended, want 1", n)
 	}
-	c.wantAnswer("its own", fmt.Sprint(s.Position()), false)
+	c.wantAnswer("its own", fmt.Sprint(position), false)
 	(<-back).conn.Close()
-	c = s.openPoll(Spec{KeepAlive: true, Last: fmt.Sprint(s.Position())}, false)
+	c = s.openPoll(Spec{KeepAlive: true, Last: fmt.Sprint(position)}, false)
 	id := s.publish("before the end", "room")
 	s.publish("before it too", "room")
 	s.End(EndRequest{Channel: "room"})

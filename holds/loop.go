@@ -237,6 +237,9 @@ func (l *loop) open(h *hold, o *opening) {
 	}
 	l.enqueue(h)
 	l.greet(h, o)
+	if o.revoked != nil && h.state < leaving {
+		l.endByAPI(h, *o.revoked)
+	}
 	if !l.drainFrom.IsZero() {
 		l.end(h, EndDraining)
 	}
@@ -253,14 +256,14 @@ func (l *loop) greet(h *hold, o *opening) {
 	case h.poll != nil:
 		l.setAlarm(h, h.poll.deadline)
 	case h.socket != nil:
-		l.send(h, o.appendSocket(nil, h.socket.envelope, h.cursor))
+		l.send(h, o.appendSocket(nil, h.socket.envelope, l.hub.shown(h.cursor)))
 		if o.gap && !h.socket.envelope { // it cannot be told
 			l.end(h, EndSlow)
 		}
 		l.receive(h, o.early)
 		l.readable(h)
 	default:
-		l.send(h, o.appendStream(nil, h.chunked, h.cursor))
+		l.send(h, o.appendStream(nil, h.chunked, l.hub.shown(h.cursor)))
 	}
 }
 

@@ -291,7 +291,7 @@ func (p *epoll) release(h *hold) (conn net.Conn, read []byte, err error) {
 
 func (p *epoll) unacknowledged(h *hold) int {
 	if h.link != nil {
-		return int(h.link.left.Load())
+		return h.link.unacknowledged()
 	}
 	return tcp.Unacknowledged(int(h.descriptor))
 }

@@ -73,7 +73,7 @@ func (g *goroutines) shut(h *hold) { h.link.shut() }
 
 func (g *goroutines) release(h *hold) (net.Conn, []byte, error) { return h.link.release() }
 
-func (g *goroutines) unacknowledged(h *hold) int { return int(h.link.left.Load()) }
+func (g *goroutines) unacknowledged(h *hold) int { return h.link.unacknowledged() }
 
 func (g *goroutines) close(h *hold, reset bool) {
 	h.link.close(h, reset, g.loop.limits.Load().WriteStall)

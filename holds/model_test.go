@@ -37,16 +37,19 @@ type modelClient struct {
 
 // world is a hub, its loops, its clients, and the oracle.
 type world struct {
-	seed    uint64
-	rand    *rand.Rand
-	clock   fakeClock
-	hub     *hub
-	loops   []*loop
-	run     int
-	events  []published // of this run
-	clients []*modelClient
-
-	joins, deliveries, gaps, falseGaps, ends, overflows, restarts int
+	seed                                                                  uint64
+	rand                                                                  *rand.Rand
+	clock                                                                 fakeClock
+	hub                                                                   *hub
+	loops                                                                 []*loop
+	run                                                                   int
+	events                                                                []published // of this run
+	clients                                                               []*modelClient
+	shared                                                                bool  // a bus numbers the events
+	next                                                                  int64 // the bus's next number
+	lost                                                                  int64 // nothing up to here can be had from the bus
+	items                                                                 bool  // some were published: the journal lets go of them too, a gap for who was there
+	joins, deliveries, gaps, falseGaps, ends, overflows, restarts, losses int
 }
 
 var modelChannels = []string{"a", "b", "c", "d"}
@@ -57,6 +60,7 @@ func newWorld(seed uint64) *world {
 	for i := range 6 {
 		w.clients = append(w.clients, &modelClient{name: fmt.Sprint("client ", i)})
 	}
+	w.shared = w.rand.IntN(2) == 0
 	w.start()
 	return w
 }
@@ -74,6 +78,34 @@ func (w *world) start() {
 		l.pace = pace{slice: 1 + w.rand.IntN(4), walks: 1 + w.rand.IntN(3), catch: 1 + w.rand.IntN(3), events: 2 + w.rand.IntN(8), bytes: 1 << 20}
 	}
 	w.events = nil
+	if w.shared {
+		w.hub.shared = true
+		w.next, w.lost = w.hub.head.Load(), w.hub.head.Load()
+		w.hub.entries = []int64{w.next}
+	}
+}
+
+// number is the bus's for a further entry.
+func (w *world) number() int64 {
+	w.next += idStep * (1 + w.rand.Int64N(3))
+	return w.next
+}
+
+// lose has the bus lose some of what was published, and be followed again from
+// behind that: in some cases as another log.
+func (w *world) loseBus() {
+	if !w.shared || w.rand.IntN(4) > 0 {
+		return
+	}
+	w.losses++
+	for range w.rand.IntN(3) {
+		w.events = append(w.events, published{w.number(), modelChannels[:1+w.rand.IntN(4)]})
+	}
+	if w.rand.IntN(2) == 0 {
+		w.next += 1 + w.rand.Int64N(2*idStep) // another tag, mostly
+	}
+	w.lost = w.next
+	w.hub.rebase(w.next, w.next)
 }
 
 func (w *world) failf(t *testing.T, format string, args ...any) {
@@ -105,6 +137,8 @@ func (w *world) step(t *testing.T) {
 		c.loop.bury()
 	case n < 97:
 		w.restart(t)
+	case n < 98:
+		w.loseBus()
 	}
 }
 
@@ -113,8 +147,25 @@ func (w *world) publish() {
 	w.rand.Shuffle(len(channels), func(i, j int) { channels[i], channels[j] = channels[j], channels[i] })
 	channels = channels[:1+w.rand.IntN(3)]
 	p := text(fmt.Sprint("event ", len(w.events), []string{"", "\nof two lines", "\r\nand\rmore"}[w.rand.IntN(3)]), channels...)
-	id, _ := w.hub.publish(encode(&p), channels)
-	w.events = append(w.events, published{id, channels})
+	if !w.shared {
+		id, _ := w.hub.publish(encode(&p), channels)
+		w.events = append(w.events, published{id, channels})
+		return
+	}
+	entry := w.number()
+	w.hub.begin(entry, w.clock.at)
+	if w.items = w.items || w.seed%4 == 0; w.items && w.rand.IntN(4) == 0 { // items have numbers of this node's own
+		for range w.rand.IntN(3) {
+			w.hub.publishItem(encodeItem(&Item{Channel: channels[0], Stream: &StreamForm{Action: ActionHint}}))
+		}
+	} else {
+		w.hub.publish(encode(&p), channels)
+		w.events = append(w.events, published{entry, channels})
+	}
+	w.hub.done(entry)
+	if w.items && w.rand.IntN(8) == 0 { // as one that was late
+		w.hub.publishItem(encodeItem(&Item{Channel: channels[0], Stream: &StreamForm{Action: ActionHint}}))
+	}
 }
 
 // advance takes a client one step on the way to a hold.
@@ -127,7 +178,7 @@ func (w *world) advance(c *modelClient) {
 			c.channels = c.channels[:1+w.rand.IntN(len(c.channels))]
 		}
 		c.viewing = true
-		c.position = w.hub.head.Load()
+		c.position = w.hub.shown(w.hub.head.Load())
 	default:
 		w.open(c)
 	}
@@ -180,7 +231,7 @@ func (w *world) judge(t *testing.T, c *modelClient, e streamEvent) {
 			w.failf(t, "%s: the gap has an id of its own", c.name)
 		}
 		w.gaps++
-		if c.run == w.run && last == c.cursor && w.hasAll(c, last) {
+		if c.run == w.run && last == c.cursor && last >= w.lost && !w.items && w.hasAll(c, last) {
 			w.falseGaps++
 		}
 		c.cursor, c.run = head, w.run
@@ -362,13 +413,14 @@ func TestHub_EveryHistoryGivesEveryEventOnceInOrderOrAGap(t *testing.T) {
 		all.falseGaps += w.falseGaps
 		all.ends += w.ends
 		all.restarts += w.restarts
+		all.losses += w.losses
 	}
 	t.Logf("%d seeds: %d joins, %d deliveries, %d gaps told, %d holds ended, %d turns with an inbox that had overflowed, %d restarts",
 		*modelSeeds, all.joins, all.deliveries, all.gaps, all.ends, all.overflows, all.restarts)
 	if all.falseGaps > 0 {
 		t.Errorf("%d gaps were told although the journal had everything", all.falseGaps)
 	}
-	for what, n := range map[string]int{"join": all.joins, "delivery": all.deliveries, "gap": all.gaps, "end": all.ends, "overflow": all.overflows, "restart": all.restarts} {
+	for what, n := range map[string]int{"join": all.joins, "delivery": all.deliveries, "gap": all.gaps, "end": all.ends, "overflow": all.overflows, "restart": all.restarts, "loss on the bus": all.losses} {
 		if n == 0 {
 			t.Errorf("not one %s in all histories: they prove little", what)
 		}

@@ -154,6 +154,7 @@ func (l *loop) followed(h *hold, u *url.URL, a Answer, err error) {
 	for i := h.seats() - len(joins); i < h.seats(); i++ {
 		l.enter(h, h.seatAt(i))
 	}
+	l.endIfRevoked(h, a.Position)
 	body, _ := rewriteBody(g.filters(), g.subscriber(), page.body)
 	now := l.hub.now()
 	g.heardAt = now

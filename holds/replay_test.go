@@ -351,7 +351,7 @@ func startAnother(t *testing.T, s *station) *station {
 	t.Helper()
 	for {
 		another := startStation(t, Config{})
-		if another.hub.tag != s.hub.tag {
+		if another.hub.tag.Load() != s.hub.tag.Load() {
 			return another
 		}
 	}

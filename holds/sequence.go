@@ -34,7 +34,7 @@ type lateRoom struct {
 // once. One whose predecessor has not come waits for it, but not for long:
 // then those who miss something ask the app.
 func (h *hub) publishItem(e *event) (reached int) {
-	now := h.now()
+	now := h.clock()
 	h.makeRoom(e, now)
 	h.mu.Lock()
 	r := h.room(e.item.Channel)

@@ -153,6 +153,32 @@ func (s *station) publish(data string, channels ...string) int64 {
 	return id
 }
 
+// Publish, PublishItems and End are those of Holds, where nothing can go wrong.
+func (s *station) Publish(p Publication) (id int64, reached int) {
+	id, reached, err := s.Holds.Publish(p)
+	s.must(err)
+	return id, reached
+}
+
+func (s *station) PublishItems(items []Item) (reached int) {
+	reached, err := s.Holds.PublishItems(items, nil)
+	s.must(err)
+	return reached
+}
+
+func (s *station) End(r EndRequest) (ended int) {
+	ended, err := s.Holds.End(r)
+	s.must(err)
+	return ended
+}
+
+func (s *station) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Error(err)
+	}
+}
+
 // until polls for a condition.
 func (s *station) until(what string, condition func() bool) {
 	s.t.Helper()
@@ -345,7 +371,7 @@ type eventLog struct {
 
 // publish publishes, and notes it.
 func (l *eventLog) publish(h *Holds, p Publication) {
-	id, _ := h.Publish(p)
+	id, _, _ := h.Publish(p)
 	l.mu.Lock()
 	l.events = append(l.events, published{id, p.Channels})
 	l.mu.Unlock()

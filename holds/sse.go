@@ -10,15 +10,18 @@ import (
 // opening is what a hold's client gets first, rendered when the hold has
 // joined: only then it is known from where the hold is fed.
 type opening struct {
-	head   []byte    // of the answer, its empty line included
-	body   []byte    // of the view: the stream's first bytes
-	from   int64     // the position to be fed from
-	last   int64     // the one the client came back with; what a gap is told with
-	gap    bool      // the journal has not all of it
-	early  []byte    // what a socket's client sent behind its handshake
-	trust  bool      // GRIP: the app was asked for what the journal has not
-	paging bool      // a GRIP stream's next link comes before anything else
-	over   *OverHTTP // what the app had to say as it opened the socket
+	head    []byte      // of the answer, its empty line included
+	body    []byte      // of the view: the stream's first bytes
+	from    int64       // the position to be fed from
+	asked   int64       // when the app was asked
+	last    int64       // the one the client came back with; what a gap is told with
+	away    uint64      // the bus is: 1 more than how often it had been reached; 0: it is not
+	gap     bool        // the journal has not all of it
+	early   []byte      // what a socket's client sent behind its handshake
+	trust   bool        // GRIP: the app was asked for what the journal has not
+	paging  bool        // a GRIP stream's next link comes before anything else
+	revoked *EndRequest // the end of one of its channels' holds since the app was asked
+	over    *OverHTTP   // what the app had to say as it opened the socket
 }
 
 // appendStream renders the head and the first bytes of an event stream: the
@@ -33,7 +36,7 @@ func (o *opening) appendStream(dst []byte, chunked bool, position int64) []byte 
 		buf = appendBlank(append(buf, o.body...))
 	}
 	if o.gap {
-		buf = append(appendGapData(append(buf, "event: m0-gap\ndata: "...), o.last, position), "\n\n"...)
+		buf = o.appendGapEvent(buf, position)
 	}
 	buf = appendPosition(buf, position)
 	chunk, data := closeChunk(buf)
@@ -41,6 +44,11 @@ func (o *opening) appendStream(dst []byte, chunked bool, position int64) []byte 
 		return append(dst, chunk...)
 	}
 	return append(dst, data...)
+}
+
+// appendGapEvent renders the event that tells a stream of a gap.
+func (o *opening) appendGapEvent(dst []byte, position int64) []byte {
+	return append(appendGapData(append(dst, "event: m0-gap\ndata: "...), o.last, position), "\n\n"...)
 }
 
 // appendGapData is what a gap's data says: where the client was, and from

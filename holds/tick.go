@@ -126,16 +126,16 @@ func (l *loop) look(now time.Time, cfg *Config) {
 }
 
 func (l *loop) lookAt(h *hold, beat, current bool) {
-	quiet := !h.wrote && h.outbox == nil && h.state == live
+	quiet := !h.wrote && h.outbox == nil && (h.state == live || h.claim > 0)
 	h.wrote = false
 	if !quiet || !beat || h.poll != nil || h.grip() != nil && h.socket == nil { // which is sent what its instruction says
 		return
 	}
 	if h.beats++; h.socket != nil {
 		l.send(h, pingFrame)
-	} else if h.beats%positionEvery == 0 && current {
+	} else if h.beats%positionEvery == 0 && current && h.state == live {
 		h.cursor = max(h.cursor, l.seen)
-		l.send(h, position(h.cursor, h.chunked))
+		l.send(h, position(l.hub.shown(h.cursor), h.chunked))
 	} else {
 		l.send(h, heartbeat(h.chunked))
 	}

@@ -263,13 +263,14 @@ func (e *event) appendEnvelope(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// appendJSON appends a string as JSON has it.
-func appendJSON(dst []byte, text string) []byte {
+// appendJSON appends a text, or a list or an object of texts and numbers, as
+// JSON has it.
+func appendJSON(dst []byte, v any) []byte {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(text); err != nil {
-		panic(err) // a string has no error
+	if err := encoder.Encode(v); err != nil {
+		panic(err) // these have no error
 	}
 	return append(dst, bytes.TrimSuffix(out.Bytes(), []byte("\n"))...)
 }

@@ -3,6 +3,8 @@ package proxy
 import (
 	"bytes"
 	"errors"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -92,6 +94,9 @@ func (c *clientConn) done(err error) {
 		pattern, stats = r.route.Match, r.route.stats
 	}
 	stats.count(r.status, took)
+	if r.fault != nil {
+		stats.refused[reasonIndex[r.fault.reason]].Add(1)
+	}
 	if err != nil && c.cutOff.Load() {
 		c.server.access.Warn("cut at the drain's bound", c.fields(pattern, took, err)...)
 	}
@@ -149,9 +154,22 @@ func (c *clientConn) logFault(f *fault) {
 
 // routeStats counts a route's exchanges, across reloads.
 type routeStats struct {
-	codes [600]atomic.Uint64
-	took  histogram.Histogram
+	codes   [600]atomic.Uint64
+	refused []atomic.Uint64 // by the reasons' places in reasons
+	took    histogram.Histogram
 }
+
+// reasons are all there are, and reasonIndex is each one's place among them.
+var (
+	reasons     = slices.Sorted(maps.Keys(statusOf))
+	reasonIndex = func() map[string]int {
+		index := make(map[string]int, len(reasons))
+		for i, reason := range reasons {
+			index[reason] = i
+		}
+		return index
+	}()
+)
 
 func (s *routeStats) count(status int, took time.Duration) {
 	s.codes[status].Add(1)
@@ -163,7 +181,12 @@ func (s *routeStats) count(status int, took time.Duration) {
 type RouteSnapshot struct {
 	Route string
 	Codes map[int]uint64
-	Took  histogram.Snapshot
+	// Refused counts what was answered here with a reason, by reason; what is 0
+	// is left out.
+	Refused map[string]uint64
+	// Failed counts the app's own answers of 500 and above.
+	Failed uint64
+	Took   histogram.Snapshot
 }
 
 // Routes copies the counts of every route there has been.
@@ -178,16 +201,40 @@ func (s *Server) Routes() []RouteSnapshot {
 				snapshot.Codes[code] = n
 			}
 		}
+		snapshot.countRefused(stats)
 		snapshots = append(snapshots, snapshot)
 	}
 	return snapshots
+}
+
+// countRefused tells Holdfast's own answers from the app's. Codes is there; an
+// exchange between the two looks is left out of Failed, never below 0.
+func (s *RouteSnapshot) countRefused(stats *routeStats) {
+	for code, n := range s.Codes {
+		if code >= 500 {
+			s.Failed += n
+		}
+	}
+	for i := range stats.refused {
+		n := stats.refused[i].Load()
+		if n == 0 {
+			continue
+		}
+		if s.Refused == nil {
+			s.Refused = make(map[string]uint64)
+		}
+		s.Refused[reasons[i]] = n
+		if statusOf[reasons[i]] >= 500 {
+			s.Failed -= min(n, s.Failed)
+		}
+	}
 }
 
 // statsOf gives the counts of a pattern. s.mu is held.
 func (s *Server) statsOf(pattern string) *routeStats {
 	stats := s.stats[pattern]
 	if stats == nil {
-		stats = &routeStats{}
+		stats = &routeStats{refused: make([]atomic.Uint64, len(reasons))}
 		s.stats[pattern] = stats
 	}
 	return stats

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -188,6 +189,9 @@ func (c *clientConn) readSmallBody(limit int64) ([]byte, error) {
 		whole = append(whole, piece...)
 		return true
 	})
+	if large := new(fault); errors.As(err, &large) && large.reason == reasonBodyTooLarge {
+		large.text = fmt.Sprintf("the body has more than %d bytes, the bound of this call; send less at once", limit)
+	}
 	return whole, err
 }
 

@@ -26,6 +26,7 @@ const firstReadBytes = 4 << 10
 type clientConn struct {
 	// fixed
 	net.Conn
+	tls    *secured // the same; nil: there is no TLS
 	server *Server
 	peer   peer
 	ctx    context.Context
@@ -52,6 +53,7 @@ type clientConn struct {
 	taken      bool
 	// handedOver: it is a tunnel, which has goroutines of its own, or a hold.
 	handedOver bool
+	ahead      *ahead // reads meanwhile; nil: nobody does
 	ticket     uint64 // of the watch
 	readBy     time.Time
 	writeBy    time.Time
@@ -72,6 +74,7 @@ type clientConn struct {
 
 func newClientConn(s *Server, nc net.Conn) *clientConn {
 	c := &clientConn{Conn: nc, server: s, site: s.site.Load()}
+	c.tls, _ = nc.(*secured)
 	c.peer = peerOf(nc, c.site.cfg.Trusted)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	s.add(c)
@@ -121,7 +124,11 @@ var (
 // there is to say to the client then has been said.
 func (c *clientConn) Read(p []byte) (int, error) {
 	if len(c.shown) == 0 {
-		if err := c.readHead(); err != nil {
+		err := c.secure()
+		if err == nil {
+			err = c.readHead()
+		}
+		if err != nil {
 			c.end(err)
 			return 0, io.EOF
 		}
@@ -141,7 +148,7 @@ func (c *clientConn) show() {
 		return
 	}
 	rt, _ := c.site.routes.find(r)
-	if rt == nil || rt.Lane != nil || rt.Grant != nil || rt.Files != nil {
+	if rt == nil || rt.Lane != nil || rt.Grant != nil || rt.Files != nil || rt.Feed != nil {
 		return
 	}
 	c.record.begin(rt)
@@ -250,6 +257,8 @@ func (c *clientConn) handle() (keep bool, err error) {
 		keep, err = c.forward(rt)
 	case rt.Grant != nil:
 		keep, err = c.openGrant(rt)
+	case rt.Feed != nil:
+		keep, err = c.openFeed(rt)
 	default:
 		keep, err = c.answerLocal(rt)
 	}
@@ -525,6 +534,9 @@ func (c *clientConn) writeOnce(b []byte) error {
 
 // writeAll is writeOnce for several pieces.
 func (c *clientConn) writeAll(b net.Buffers) error {
+	if c.tls != nil { // which would make a record and a write of each
+		return c.writeJoined(b)
+	}
 	for waiting := -1; ; {
 		c.extendWrite(c.site.cfg.BodyTimeout)
 		n, err := b.WriteTo(c.Conn)
@@ -538,11 +550,22 @@ func (c *clientConn) writeAll(b net.Buffers) error {
 	}
 }
 
+// writeJoined is writeAll in one piece.
+func (c *clientConn) writeJoined(b net.Buffers) error {
+	buffer := outPool.Get().(*[]byte)
+	defer outPool.Put(buffer)
+	joined := (*buffer)[:0]
+	for _, piece := range b {
+		joined = append(joined, piece...)
+	}
+	return c.writeOnce(joined)
+}
+
 // takesStill reports whether a write that timed out, after n bytes, is to go
 // on: the kernel tells of room in large steps only, so that what the client has
 // not acknowledged yet is looked at; it must have got less since the last time.
 func (c *clientConn) takesStill(n int64, err error, waiting *int) bool {
-	if !isTimeout(err) || c.cutOff.Load() || c.streamLeft.Load() {
+	if !isTimeout(err) || c.cutOff.Load() || c.streamLeft.Load() || c.tls != nil { // the wire has waited
 		return false
 	}
 	c.writeBy = time.Time{} // the next wait is a whole one

@@ -129,7 +129,8 @@ func (c *wireClient) wantReason(t *testing.T, status int, reason string, words .
 	if got := answer.get("Holdfast-Reason"); got != reason {
 		t.Errorf("the reason is %q, want %q", got, reason)
 	}
-	if got := answer.get("Content-Type"); got != "application/problem+json" || !strings.Contains(string(answer.body), `"reason":"`+reason+`"`) {
+	if got := answer.get("Content-Type"); got != "application/problem+json" || !strings.Contains(string(answer.body), `"reason":"`+reason+`"`) ||
+		!strings.HasPrefix(string(answer.body), `{"type":"docs/troubleshoot.md#`+reason+`",`) {
 		t.Errorf("the problem is %s %s", got, answer.body)
 	}
 	for _, word := range words {

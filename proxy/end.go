@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"net"
 	"os"
 	"time"
 )
@@ -36,6 +35,7 @@ func (c *clientConn) end(err error) {
 // writes all before it reads must still find the answer, and a close with
 // unread bytes would be a reset, which can eat it.
 func (c *clientConn) linger() {
+	c.endAhead()
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
@@ -53,9 +53,7 @@ func (c *clientConn) linger() {
 // cut ends the connection with a reset: what was sent is not whole, and must
 // not look as if it were.
 func (c *clientConn) cut() {
-	if tcp, ok := c.Conn.(*net.TCPConn); ok {
-		tcp.SetLinger(0)
-	}
+	endByReset(c.Conn)
 	c.Close()
 }
 

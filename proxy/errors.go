@@ -42,6 +42,7 @@ const (
 	reasonForbidden           = "forbidden"
 	reasonUpgradeRequired     = "upgrade_required"
 	reasonRangeNotSatisfiable = "range_not_satisfiable"
+	reasonBusDown             = "bus_down"
 )
 
 // statusOf is the one table from reason to status.
@@ -74,6 +75,7 @@ var statusOf = map[string]int{
 	reasonForbidden:           http.StatusForbidden,
 	reasonUpgradeRequired:     http.StatusUpgradeRequired,
 	reasonRangeNotSatisfiable: http.StatusRequestedRangeNotSatisfiable,
+	reasonBusDown:             http.StatusServiceUnavailable,
 }
 
 // allowAny is the Allow of a method refused everywhere.
@@ -138,15 +140,6 @@ func (f *fault) answerTo(r *request) *answer {
 	}}
 }
 
-// problem is RFC 9457's object, with our reason.
-type problem struct {
-	Type   string `json:"type"`
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Reason string `json:"reason"`
-	Detail string `json:"detail"`
-}
-
 // Refuse is the answer of a route of our own that refuses: a reason of the
 // closed list, and a sentence that says what is wrong and the way out.
 func Refuse(reason, text string) Respond {
@@ -169,7 +162,7 @@ func (f *fault) answer() *answer {
 	if status == http.StatusServiceUnavailable {
 		a.fields = append(a.fields, "Retry-After", "1")
 	}
-	a.body, _ = json.Marshal(problem{"about:blank", http.StatusText(status), status, f.reason, f.text})
+	a.body, _ = json.Marshal(f.problem(f.reason))
 	a.body = append(a.body, '\n')
 	return a
 }

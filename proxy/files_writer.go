@@ -75,14 +75,21 @@ func (w *fileWriter) flush() error {
 	return err
 }
 
-// writeFile is writeOnce for a part of a file: by sendfile, on TCP.
+// writeFile is writeOnce for a part of a file: by sendfile on TCP, through
+// memory where it is encrypted.
 func (c *clientConn) writeFile(file *os.File, r byteRange) error {
+	var through []byte
+	if c.tls != nil {
+		buffer := outPool.Get().(*[]byte)
+		defer outPool.Put(buffer)
+		through = *buffer
+	}
 	for waiting := -1; r.length > 0; {
 		if _, err := file.Seek(r.at, io.SeekStart); err != nil {
 			return fmt.Errorf("%w: %w", errFileCut, err)
 		}
 		c.extendWrite(c.site.cfg.BodyTimeout)
-		n, err := io.Copy(c.Conn, &io.LimitedReader{R: file, N: r.length})
+		n, err := io.CopyBuffer(c.Conn, &io.LimitedReader{R: file, N: r.length}, through)
 		c.record.bytes += n
 		r.at, r.length = r.at+n, r.length-n
 		var unread *fs.PathError // on TCP it is an error of the connection, whichever side failed

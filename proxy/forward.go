@@ -55,6 +55,7 @@ func (c *clientConn) forward(rt *Route) (keep bool, err error) {
 	if request.More != nil || len(request.Head)+len(request.Body) > inSend {
 		c.giveUpBuffers()
 	}
+	c.beginAhead()
 	c.record.phase = phaseWaiting
 	began := c.record.started
 	if body != nil {

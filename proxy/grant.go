@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -87,7 +86,7 @@ type grantProblem struct {
 func grantAnswer(f *fault) *answer {
 	a := f.answer()
 	word := strings.TrimPrefix(f.reason, "grant_")
-	a.body, _ = json.Marshal(grantProblem{problem{"about:blank", http.StatusText(a.status), a.status, word, f.text}, word})
+	a.body, _ = json.Marshal(grantProblem{f.problem(word), word})
 	a.body = append(a.body, '\n')
 	return a
 }

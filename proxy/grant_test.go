@@ -369,7 +369,7 @@ func TestGrant_ARefusalSaysWhetherToAskForANewOne(t *testing.T) {
 		if err := json.Unmarshal(a.body, &got); err != nil {
 			t.Fatal(err)
 		}
-		members := map[string]any{"type": "about:blank", "title": "Unauthorized", "status": 401.0, "detail": err.Error(), "reason": word, "error": word}
+		members := map[string]any{"type": "docs/troubleshoot.md#grant_" + word, "title": "Unauthorized", "status": 401.0, "detail": err.Error(), "reason": word, "error": word}
 		if !maps.Equal(got, members) {
 			t.Errorf("%v: the body is %v\nwant %v", err, got, members)
 		}

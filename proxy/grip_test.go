@@ -44,7 +44,8 @@ func (s *holdSite) item(channel, id, prev, content string) (reached int) {
 	if prev != "" {
 		i.PrevID = &prev
 	}
-	return s.holds.PublishItems([]holds.Item{i})
+	reached, _ = s.holds.PublishItems([]holds.Item{i}, nil)
+	return reached
 }
 
 // wantHeads requires an answer's head, byte for byte and to its empty line.
@@ -133,7 +134,7 @@ func TestGrip_AStatusReplacesTheViews(t *testing.T) {
 				c.say(t, askFor("/poll"))
 				s.view(t).answer(ok("Grip-Status: "+status+"\r\nX-View: y\r\n"+gripPoll, "body"))
 				until(t, "it is held", func() bool { return s.holds.Snapshot().Polls == 1 })
-				s.holds.PublishItems([]holds.Item{{Channel: "news", Answer: &holds.AnswerForm{Action: holds.ActionHint}}})
+				s.holds.PublishItems([]holds.Item{{Channel: "news", Answer: &holds.AnswerForm{Action: holds.ActionHint}}}, nil)
 				c.wantHeads(t, "HTTP/1.1 "+want+"\r\nX-View: y\r\nX-Request-ID: r-1\r\n"+length+"\r\n")
 				s.wantServed(t, c)
 				continue
@@ -222,10 +223,12 @@ func TestGrip_AnInstructionInJSONHasTheAnswerInIt(t *testing.T) {
 		answer(s.view(t), `{"response": {"headers": {"X-A": "1"}}}`)
 		c.wantHeads(t, "HTTP/1.1 200 OK\r\nX-A: 1\r\nX-Request-ID: r-1\r\nContent-Length: 0\r\n\r\n")
 		for _, bad := range []string{"", "[]", "{", `{"hold": {"mode": "x", "channels": []}}`, `{"response": {"code": 99}}`, `{"hold": {"mode": "stream", "channels": []}, "response": {"code": 304}}`} {
+			s.wantFree(t)
 			c.say(t, askFor("/a"))
 			answer(s.view(t), bad)
 			wantNoInstruction(t, c.wantReason(t, 502, "bad_hold", "GRIP").fields)
 		}
+		s.wantFree(t)
 		c.say(t, askFor("/a"))
 		s.view(t).answer("HTTP/1.1 201 Created\r\n" + instruct + "Content-Length: 2\r\n\r\n{}")
 		c.wantReason(t, 502, "bad_hold", "201")
@@ -261,7 +264,7 @@ func TestGrip_ACodingIsTakenOffAnInstruction(t *testing.T) {
 			c.say(t, askFor("/poll"))
 			s.view(t).answer(ok(fields+gripPoll, coded(coding, "own")))
 			until(t, "it is held", func() bool { return s.holds.Snapshot().Polls == 1 })
-			s.holds.PublishItems([]holds.Item{{Channel: "news", Answer: &holds.AnswerForm{Action: holds.ActionHint}}})
+			s.holds.PublishItems([]holds.Item{{Channel: "news", Answer: &holds.AnswerForm{Action: holds.ActionHint}}}, nil)
 			c.wantHeads(t, "HTTP/1.1 200 OK\r\nX-View: y\r\nX-Request-ID: r-1\r\nContent-Length: 3\r\n\r\n")
 			c.wantBytes(t, "own")
 			c.say(t, askFor("/json"))

@@ -12,11 +12,12 @@ import (
 // (to be answered, then closed) or anything else (closed without an answer).
 func (c *clientConn) readHead() error {
 	c.done(nil) // of an answer that fasthttp wrote
+	c.endAhead()
 	c.r, c.w = 0, copy(c.buf, c.buf[c.r:c.w])
 	if c.w == 0 && len(c.buf) > firstReadBytes {
 		c.buf = nil // what a large body needed is not kept for an idle connection
 	}
-	c.req = request{fields: c.req.fields[:0], length: -1}
+	c.req = request{fields: c.req.fields[:0], length: -1, secure: c.tls != nil}
 	c.record = record{}
 	c.requestID = c.requestID[:0]
 	var p headProgress

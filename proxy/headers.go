@@ -275,13 +275,31 @@ func (c *clientConn) appendForwarded(dst []byte) []byte {
 			}
 		}
 	}
-	if !hasProto {
+	switch {
+	case hasProto:
+	case c.tls != nil:
+		dst = append(dst, "X-Forwarded-Proto: https\r\n"...)
+	default:
 		dst = append(dst, "X-Forwarded-Proto: http\r\n"...)
 	}
 	if !hasHost {
 		dst = append(append(append(dst, "X-Forwarded-Host: "...), c.req.host...), "\r\n"...)
 	}
 	return dst
+}
+
+// isHTTPS reports whether the client is known to have come by https: TLS ends
+// here, and no proxy of ours says that it was otherwise.
+func (c *clientConn) isHTTPS() bool {
+	if c.tls == nil {
+		return false
+	}
+	for _, f := range c.req.fields {
+		if c.peer.trusted && http1.EqualFold(f.Name, "x-forwarded-proto") {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *clientConn) tellUntrusted() {

@@ -169,6 +169,7 @@ func (c *clientConn) readHoldBody(ex *lanes.Exchange, lane *lanes.Lane) ([]byte,
 // goroutine's. spec lacks what the request says.
 func (c *clientConn) openHold(spec holds.Spec) (keep bool, err error) {
 	c.detach()
+	c.endAhead()
 	c.mu.Lock()
 	left := c.fin || c.left
 	c.mu.Unlock()
@@ -233,7 +234,14 @@ func (c *clientConn) lastEventID() string {
 // originAllowed reports whether the page that the request is of may open a hold.
 func (c *clientConn) originAllowed(policy holds.Origins) bool {
 	for _, f := range c.req.fields {
-		if http1.EqualFold(f.Name, "origin") && !holds.OriginAllowed(string(f.Value), string(c.req.host), policy) {
+		if !http1.EqualFold(f.Name, "origin") {
+			continue
+		}
+		of := policy
+		if c.isHTTPS() && !http1.HasPrefixFold(f.Value, "https://") {
+			of.SameHost = false // its pages came without TLS, or from elsewhere
+		}
+		if !holds.OriginAllowed(string(f.Value), string(c.req.host), of) {
 			return false
 		}
 	}

@@ -137,10 +137,10 @@ func (c *wireClient) wantGrantRefused(t *testing.T, method, word string) {
 		return
 	}
 	var problem struct {
-		Error, Reason, Detail string
-		Status                int
+		Type, Error, Reason, Detail string
+		Status                      int
 	}
-	if err := json.Unmarshal(answer.body, &problem); err != nil || problem.Error != word || problem.Reason != word || problem.Status != 401 || problem.Detail == "" {
+	if err := json.Unmarshal(answer.body, &problem); err != nil || problem.Type != "docs/troubleshoot.md#grant_"+word || problem.Error != word || problem.Reason != word || problem.Status != 401 || problem.Detail == "" {
 		t.Errorf("the body is %s", answer.body)
 	}
 }

@@ -234,7 +234,7 @@ func gapBlock(last, head int64) string {
 
 // publish publishes text.
 func (s *holdSite) publish(channel, text string) (id int64) {
-	id, _ = s.holds.Publish(holds.Publication{Channels: []string{channel}, Retry: -1, Data: []byte(text)})
+	id, _, _ = s.holds.Publish(holds.Publication{Channels: []string{channel}, Retry: -1, Data: []byte(text)})
 	return id
 }
 
@@ -303,6 +303,7 @@ func (s *holdSite) wantFree(t *testing.T) {
 // wantServed has a request answered on a connection that goes on.
 func (s *holdSite) wantServed(t *testing.T, c *wireClient) {
 	t.Helper()
+	s.wantFree(t) // an answer that was refused is read to its end
 	c.say(t, get("/next"))
 	v := s.view(t)
 	if !strings.HasPrefix(v.line, "GET /next ") {

@@ -30,7 +30,10 @@ type Asked struct {
 	Body   []byte     // of a route with BodyBytes
 	Client netip.Addr // invalid: a unix socket
 	Near   bool       // the client is on this machine, or trusted
-	fields []field
+	// Verified: the client has shown a certificate that the listener's client CA
+	// has signed.
+	Verified bool
+	fields   []field
 }
 
 // Field is the first value of a header field, "" if there is none. name is in
@@ -48,7 +51,7 @@ func (c *clientConn) asked() *Asked {
 	path, query, _ := strings.Cut(string(c.req.target), "?")
 	client, _ := c.client()
 	return &Asked{Method: string(c.req.method), Path: path, Query: query, Body: c.body,
-		Client: client, Near: c.near(), fields: c.req.fields}
+		Client: client, Near: c.near(), Verified: c.tls != nil && c.tls.verified, fields: c.req.fields}
 }
 
 // local makes the answer of a route that is answered here. A fault of our own

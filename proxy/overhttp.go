@@ -34,6 +34,7 @@ func (c *clientConn) forwardHandshake(rt *Route) (keep bool, err error) {
 	open := &holds.Request{Method: "POST", Target: string(c.req.target), Fields: fields, Body: body}
 	c.head = c.site.holdHead(open, c.requestID, rt.Lane.KeepAlive(), stamp)
 	c.positionAt = stamp.at
+	c.beginAhead()
 	c.record.phase = phaseWaiting
 	ex, res, keep, err := c.ask(rt.Lane, lanes.Request{Head: c.head, Body: body, Stamp: c}, nil, time.Now())
 	if ex == nil {

@@ -34,7 +34,10 @@
 // A client that left is seen at its socket while its request waits or runs
 // (watch_linux.go): a waiting request is removed, one that runs is abandoned.
 //
-// What it will not do: HTTP/2, TLS, caching, compression, redirects. It does
+// A connection may be a TLS one (tls.go, tls_wire.go, ahead.go): its handshake is
+// part of what its own goroutine does, and what is said above holds for it as well.
+//
+// What it will not do: HTTP/2, caching, compression, redirects. It does
 // not decode, reorder or rename what is the client's or the app's to say.
 package proxy
 

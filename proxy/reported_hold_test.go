@@ -90,7 +90,7 @@ func TestHold_OfSeveralChannelsAllComesOnceAndInOrder(t *testing.T) {
 		id := s.publish(channel, fmt.Sprint(i))
 		c.wantBytes(t, chunk(eventBlock(id, fmt.Sprint(i))))
 	}
-	both, _ := s.holds.Publish(holds.Publication{Channels: []string{"b", "a"}, Retry: -1, Data: []byte("to both")})
+	both, _, _ := s.holds.Publish(holds.Publication{Channels: []string{"b", "a"}, Retry: -1, Data: []byte("to both")})
 	last := s.publish("b", "last")
 	c.wantBytes(t, chunk(eventBlock(both, "to both"))+chunk(eventBlock(last, "last")))
 }
@@ -333,7 +333,7 @@ func TestHold_APollWhoseClientLeavesIsLeft(t *testing.T) {
 			if ended := s.holds.Snapshot().Ended[holds.ModeResponse]; ended["client"] != 1 {
 				t.Errorf("the ends are %v", ended)
 			}
-			if _, reached := s.holds.Publish(holds.Publication{Channels: []string{"news"}, Retry: -1}); reached != 0 {
+			if _, reached, _ := s.holds.Publish(holds.Publication{Channels: []string{"news"}, Retry: -1}); reached != 0 {
 				t.Errorf("an event reaches %d", reached)
 			}
 			if name == "HalfClose" {

@@ -14,8 +14,8 @@ import (
 )
 
 // Route places the requests that match a pattern: on a lane, or with an
-// answer of our own. Exactly one of Lane, Files, Respond, Answer and
-// Grant is set.
+// answer of our own. Exactly one of Lane, Files, Respond, Answer, Grant and
+// Feed is set.
 type Route struct {
 	// Match is a pattern in the syntax of Go's http.ServeMux:
 	// [METHOD ][HOST]/PATH, with {name}, {name...} and {$} in the path. GET
@@ -51,6 +51,8 @@ type Route struct {
 	Answer func(*Asked) Respond
 	// Grant holds clients that bring one, below the pattern, without asking the app.
 	Grant *Grant
+	// Feed holds clients in a channel of the process's own, without asking the app.
+	Feed *Feed
 
 	stats  *routeStats
 	before int // of Files: how many segments the path has before the file's name

@@ -121,6 +121,9 @@ func (c *clientConn) forwardStream(rt *Route, limit int64) (keep bool, err error
 		request.More = up
 		c.head = nil // it may still be read when this request is over
 	}
+	if up == nil {
+		c.beginAhead()
+	}
 	c.record.phase = phaseWaiting
 	slot, err := lane.Acquire(c.ctx)
 	if err != nil {

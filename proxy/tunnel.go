@@ -33,6 +33,7 @@ func (c *clientConn) tunnel(ex *lanes.Exchange, res *upstream.Response, lane *la
 		ex.Close()
 		return err
 	}
+	c.endAhead()
 	sent := c.buf[c.r:c.w]
 	c.forgetRequest()
 	c.setReadBy(time.Time{})
@@ -111,7 +112,7 @@ func (t *tunnel) drain() {
 // pass copies until from ends, and passes the end on. A failure ends both
 // connections, and so the other direction.
 func (t *tunnel) pass(to, from net.Conn) error {
-	raw, err := from.(syscall.Conn).SyscallConn()
+	raw, err := descriptorOf(from)
 	if err != nil {
 		return t.end(err)
 	}
@@ -144,9 +145,7 @@ func (t *tunnel) fail(err error) error {
 	t.mu.Unlock()
 	if !ended {
 		for _, nc := range []net.Conn{t.client, t.app} {
-			if tcp, ok := nc.(*net.TCPConn); ok {
-				tcp.SetLinger(0)
-			}
+			endByReset(nc)
 		}
 	}
 	return t.end(err)
@@ -168,7 +167,7 @@ func (t *tunnel) read(raw syscall.RawConn, from net.Conn) (buffer *[]byte, n int
 		err = raw.Read(func(fd uintptr) bool {
 			buffer = tunnelPool.Get().(*[]byte)
 			for {
-				n, readErr = syscall.Read(int(fd), *buffer)
+				n, readErr = readNow(from, fd, *buffer)
 				if readErr != syscall.EINTR {
 					break
 				}
@@ -192,6 +191,14 @@ func (t *tunnel) read(raw syscall.RawConn, from net.Conn) (buffer *[]byte, n int
 		}
 		return buffer, n, nil
 	}
+}
+
+// readNow reads what has come, and does not wait: EAGAIN if nothing has.
+func readNow(from net.Conn, fd uintptr, p []byte) (int, error) {
+	if s, ok := from.(*secured); ok {
+		return s.readNow(fd, p)
+	}
+	return syscall.Read(int(fd), p)
 }
 
 func (t *tunnel) touch() {

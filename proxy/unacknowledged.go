@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"net"
-	"syscall"
 
 	"holdfast/internal/tcp"
 )
@@ -10,11 +9,7 @@ import (
 // unacknowledged is how many bytes written to a connection its peer has not
 // acknowledged; -1: not to be known.
 func unacknowledged(nc net.Conn) int {
-	sc, ok := nc.(syscall.Conn)
-	if !ok {
-		return -1
-	}
-	raw, err := sc.SyscallConn()
+	raw, err := descriptorOf(nc)
 	if err != nil {
 		return -1
 	}

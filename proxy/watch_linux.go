@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,11 +44,7 @@ func (w *watch) add(c *clientConn) (ticket uint64) {
 	ticket = w.last
 	w.conns[ticket] = c
 	w.mu.Unlock()
-	sc, ok := c.Conn.(syscall.Conn)
-	if !ok {
-		return ticket
-	}
-	raw, err := sc.SyscallConn()
+	raw, err := descriptorOf(c.Conn)
 	if err != nil {
 		return ticket
 	}
@@ -73,11 +68,7 @@ func (w *watch) remove(ticket uint64) {
 // duplicate: its close alone would not take it out of the kernel's set.
 func (w *watch) forget(c *clientConn) {
 	w.remove(c.ticket)
-	sc, ok := c.Conn.(syscall.Conn)
-	if !ok {
-		return
-	}
-	if raw, err := sc.SyscallConn(); err == nil {
+	if raw, err := descriptorOf(c.Conn); err == nil {
 		raw.Control(func(fd uintptr) { unix.EpollCtl(w.fd, unix.EPOLL_CTL_DEL, int(fd), nil) })
 	}
 }

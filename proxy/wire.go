@@ -28,6 +28,7 @@ type request struct {
 	expect       bool // 100-continue
 	upgrade      bool // to websocket
 	formerTarget bool // the target was in absolute form: its host wins over the field
+	secure       bool // it came by TLS
 }
 
 // field is a field line and what its name is to a proxy.
@@ -117,16 +118,20 @@ func (r *request) parseTarget(target []byte) *fault {
 	if !ok {
 		return badRequest("the request target is neither a path, nor *, nor an http URI")
 	}
-	if http1.EqualFold(scheme, "https") {
+	isHTTPS := http1.EqualFold(scheme, "https")
+	switch {
+	case isHTTPS && !r.secure:
 		return &fault{reason: reasonMisdirected, text: "the target is an https URI, and this connection is not https"}
-	}
-	if !http1.EqualFold(scheme, "http") {
+	case isHTTPS:
+	case !http1.EqualFold(scheme, "http"):
 		return badRequest("the request target is not an http URI")
+	case r.secure:
+		return &fault{reason: reasonMisdirected, text: "the target is an http URI, and this connection is https"}
 	}
 	return r.parseAuthority(rest)
 }
 
-// parseAuthority reads what follows http:// in a target (RFC 9112 §3.2.2).
+// parseAuthority reads what follows http:// or https:// in a target (RFC 9112 §3.2.2).
 func (r *request) parseAuthority(rest []byte) *fault {
 	end := bytes.IndexAny(rest, "/?")
 	if end < 0 {

@@ -387,10 +387,10 @@ func (a wireAnswer) wantRefusal(t *testing.T, statuses []string) {
 		t.Errorf("405 without Allow")
 	}
 	var problem struct {
-		Reason string
-		Status int
+		Type, Reason string
+		Status       int
 	}
-	if err := json.Unmarshal(a.body, &problem); err != nil || problem.Reason != reasonOf[status] {
+	if err := json.Unmarshal(a.body, &problem); err != nil || problem.Reason != reasonOf[status] || problem.Type != "docs/troubleshoot.md#"+reasonOf[status] {
 		t.Errorf("the body of %s is %q", status, a.body)
 	}
 }

@@ -13,6 +13,9 @@ has_gunicorn() { imports gunicorn && [[ -x /usr/bin/gunicorn || -n ${PYTHON:-} ]
 # The race detector is linked with cgo.
 has_c() { command -v "${CC:-gcc}" >/dev/null && [[ -e /usr/include/stdlib.h ]]; }
 
+# Its programs stand beside PATH, a folder for each version.
+has_postgresql() { compgen -G '/usr/lib/postgresql/*/bin/initdb' || command -v initdb; }
+
 missing=()
 needs() { # needs PACKAGE CHECK...
   local package=$1
@@ -34,6 +37,10 @@ check() {
     needs util-linux command -v unshare
     needs nodejs command -v node
     needs npm command -v npm
+    needs curl command -v curl
+    needs redis-server command -v redis-server
+    needs postgresql has_postgresql
+    needs nginx-light command -v nginx
     needs gcc has_c
     needs libc6-dev has_c
   fi
@@ -80,6 +87,16 @@ tool_of_prometheus() {
 }
 fetch() { apt-get -o APT::Sandbox::User=root download prometheus; }
 
+# Tests start the servers that they need: none is to run because it was installed.
+start_nothing() {
+  local policy=/usr/sbin/policy-rc.d
+  if [[ ! -e $policy ]]; then
+    trap "rm -f $policy" EXIT
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+  fi
+}
+
 # The rest, once no package is missing.
 finish() { express "$@" && tool_of_prometheus "$@"; }
 
@@ -91,6 +108,7 @@ fi
 
 if [[ -e /etc/debian_version ]] && command -v apt-get >/dev/null && ((EUID == 0)); then
   echo "setup: installing ${missing[*]}"
+  start_nothing
   apt-get update
   DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
   check "$@"

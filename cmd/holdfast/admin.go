@@ -20,10 +20,11 @@ import (
 type access struct {
 	keys  [][sha256.Size]byte
 	hosts map[string]bool // that may stand in Host, besides IP literals and localhost
+	own   *certificates   // whose names may, too; nil: there is no TLS
 }
 
-func newAccess(keys []string, listen ...string) *access {
-	a := &access{hosts: map[string]bool{"localhost": true}}
+func newAccess(keys []string, own *certificates, listen ...string) *access {
+	a := &access{hosts: map[string]bool{"localhost": true}, own: own}
 	for _, key := range keys {
 		a.keys = append(a.keys, sha256.Sum256([]byte(key)))
 	}
@@ -65,18 +66,25 @@ func (a *access) browser(asked *proxy.Asked) bool {
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
 		return false
 	}
-	return !a.hosts[strings.ToLower(host)]
+	// A browser that a page's author sends here under another name finds a
+	// certificate that is not for it, and asks nothing.
+	return !a.hosts[strings.ToLower(host)] && (a.own == nil || !a.own.names(host))
 }
 
-// guard lets a request through to answer. Loopback and unix peers may ask
-// everything, others what is not local; whoever has a key may ask everything.
+// stands reports whether the client is as good as this machine: it is on it, or
+// has shown a certificate that the listener asks for.
+func stands(asked *proxy.Asked) bool { return asked.Near || asked.Verified }
+
+// guard lets a request through to answer. Loopback and unix peers, and those with
+// a verified certificate, may ask everything, others what is not local; whoever
+// has a key may ask everything.
 func (a *access) guard(local bool, answer func(*proxy.Asked) proxy.Respond) func(*proxy.Asked) proxy.Respond {
 	return func(asked *proxy.Asked) proxy.Respond {
 		switch {
 		case a.hasKey(asked):
 		case a.browser(asked):
 			return proxy.Refuse("unauthorized", "a request with Origin, or whose Host is a name this listener does not have, needs a key: Authorization: Bearer KEY")
-		case local && !asked.Near:
+		case local && !stands(asked):
 			return proxy.Refuse("unauthorized", "from another machine this needs a key: Authorization: Bearer KEY, one of admin.keys")
 		}
 		return answer(asked)
@@ -112,11 +120,12 @@ func (a *access) guardGrip(publishKeys []string, gripKey func() string, answer f
 	}
 }
 
-// newAdmin serves metrics, status, drain and reload.
+// newAdmin serves the dashboard, metrics, status, drain and reload.
 func (h *holdfast) newAdmin(config *fileConfig) (*proxy.Server, error) {
-	a := newAccess(config.Admin.Keys, config.Admin.Listen)
+	a := newAccess(config.Admin.Keys, h.certificatesOf("admin.listen"), config.Admin.Listen.Address)
 	routes := []proxy.Route{
-		{Match: "GET /{$}", Answer: a.guard(false, h.adminIndex)},
+		{Match: "GET /{$}", Answer: dashboardAnswer},
+		{Match: "GET /feed", Feed: &proxy.Feed{Open: func(asked *proxy.Asked) (string, proxy.Respond) { return h.feed.open(a, asked) }, Opened: h.feed.start}},
 		{Match: "GET /metrics", Answer: a.guard(false, h.metricsAnswer)},
 		{Match: "GET /status", Answer: a.guard(false, func(*proxy.Asked) proxy.Respond { return jsonAnswer(200, h.health.Status()) })},
 		{Match: "GET /health", Answer: a.guard(false, func(*proxy.Asked) proxy.Respond { return jsonAnswer(200, h.health.Body(true)) })},
@@ -125,12 +134,7 @@ func (h *holdfast) newAdmin(config *fileConfig) (*proxy.Server, error) {
 		{Match: "POST /reload", Answer: a.guard(true, h.reloadAnswer)},
 		{Match: "GET /debug/pprof/", Answer: a.guard(true, profileAnswer)},
 	}
-	return proxy.New(proxy.Config{}, routes, h.log, nil)
-}
-
-func (h *holdfast) adminIndex(*proxy.Asked) proxy.Respond {
-	return proxy.Respond{Status: 200, Fields: []string{"Content-Type", "text/plain; charset=utf-8"},
-		Body: []byte("holdfast " + version + "\n\nGET /metrics /status /health /ready /debug/pprof/\nPOST /drain /reload\n")}
+	return proxy.New(proxy.Config{Holds: h.feed.holds}, routes, h.log, nil)
 }
 
 func (h *holdfast) metricsAnswer(*proxy.Asked) proxy.Respond {

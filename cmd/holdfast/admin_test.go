@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -312,7 +311,7 @@ func TestAdmin_AWebPageNeedsAKeyAndAProgramOfThisMachineDoesNot(t *testing.T) {
 		{"POST", "/reload", addr, "", 200}, {"GET", "/reload", addr, "", 405}, {"GET", "/drain", addr, "", 405},
 		{"POST", "/status", addr, "", 405}, {"GET", "/nothing", addr, "", 404},
 	}
-	for _, path := range []string{"/", "/status", "/metrics", "/health", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=1"} {
+	for _, path := range []string{"/status", "/metrics", "/health", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=1"} {
 		for _, host := range []string{addr, "localhost", "LOCALHOST:" + port, "localhost:1", "127.0.0.1", "10.1.2.3:80", "[::1]:" + port, "[::1]"} {
 			requests = append(requests, adminRequest{"GET", path, host, "", 200})
 		}
@@ -342,7 +341,7 @@ func TestAdmin_ARequestWithoutAHostNeedsNoKey(t *testing.T) {
 func TestAdmin_TheNameInListenIsAHostOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, drainLanes, &app{addr: freeAddress(t)})
-	named, err := s.newAdmin(&fileConfig{Admin: keyedListener{Listen: "Admin.internal:5562"}})
+	named, err := s.newAdmin(&fileConfig{Admin: keyedListener{Listen: address{Address: "Admin.internal:5562"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,9 +396,8 @@ func TestAdmin_FromAnotherMachineWhatIsLocalNeedsAKey(t *testing.T) {
 	s.base = "listen: \"127.0.0.1:0\"\nadmin: {listen: \"10.77.77.77:0\", keys: [first-key]}\npublish: {listen: \"\"}\n"
 	s.write(drainLanes, &app{addr: freeAddress(t)})
 	skip, done := "", make(chan struct{})
-	go func() {
+	go onOwnThread(func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the thread ends with this goroutine
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			skip = "no network namespace may be made here: " + err.Error()
 			return
@@ -423,7 +421,7 @@ func TestAdmin_FromAnotherMachineWhatIsLocalNeedsAKey(t *testing.T) {
 		if len(far.drainNow) > 0 {
 			t.Error("a refused request drained it")
 		}
-	}()
+	})
 	<-done
 	if skip != "" {
 		t.Skip(skip)

@@ -28,6 +28,8 @@ type browser struct {
 	rest     []byte // of what was read, behind the last whole message
 	calls    int
 	output   *syncBuffer
+	keep     bool     // events are kept
+	events   [][]byte // that came while calls were answered
 }
 
 // startBrowser starts Chromium until the test ends, or skips.
@@ -119,7 +121,10 @@ func (b *browser) call(session, method string, params, result any) error {
 			return fmt.Errorf("%s: %w in %.200q", method, err, message)
 		}
 		switch {
-		case answer.ID != id: // an event, which nobody asked for
+		case answer.ID != id: // an event
+			if b.keep {
+				b.events = append(b.events, message)
+			}
 		case answer.Error != nil:
 			return fmt.Errorf("%s: %s", method, answer.Error.Message)
 		case result != nil:

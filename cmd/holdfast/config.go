@@ -14,7 +14,7 @@ import (
 // docs/configuration.md has a row for each key. A nil pointer is a key left out where that differs from zero.
 type fileConfig struct {
 	Instance       string                    `yaml:"instance"`
-	Listen         oneOrList                 `yaml:"listen"`
+	Listen         addresses                 `yaml:"listen"`
 	TrustedProxies []string                  `yaml:"trusted_proxies"`
 	Upstreams      map[string]upstreamConfig `yaml:"upstreams"`
 	Lanes          map[string]laneConfig     `yaml:"lanes" required:"{web: {upstream: app, slots: 8}}"`
@@ -24,7 +24,7 @@ type fileConfig struct {
 	Grip           gripConfig                `yaml:"grip" secret:"true"`
 	Publish        keyedListener             `yaml:"publish" secret:"true"`
 	Admin          keyedListener             `yaml:"admin" secret:"true"`
-	Bus            string                    `yaml:"bus" secret:"true"` // its URL may hold a password
+	Bus            busConfig                 `yaml:"bus" secret:"true"` // its URL may hold a password
 	Drain          drainConfig               `yaml:"drain"`
 	Health         healthConfig              `yaml:"health"`
 	Log            logConfig                 `yaml:"log"`
@@ -52,8 +52,8 @@ type targetHealth struct {
 	Interval Duration `yaml:"interval" min:"10ms"`
 }
 
-// laneConfig is a lane of either kind. Queue, QueueTimeout, ResponseTimeout and Streaming are a request lane's, Idle is
-// a stream lane's.
+// laneConfig is a lane of either kind. Queue, QueueTimeout and Streaming are a request lane's, Idle is a stream lane's;
+// there ResponseTimeout ends with the head.
 type laneConfig struct {
 	Upstream        string   `yaml:"upstream" required:"app"`
 	Kind            string   `yaml:"kind" oneof:"request stream"`
@@ -143,9 +143,10 @@ type gripConfig struct {
 	Key string `yaml:"key" secret:"true"`
 }
 
-// keyedListener is a listener for programs. Without keys it is for this machine alone; Listen "" is none.
+// keyedListener is a listener for programs. Without keys it is for this machine, and for who has a certificate where it
+// asks for one; an address "" is none.
 type keyedListener struct {
-	Listen string   `yaml:"listen"`
+	Listen address  `yaml:"listen"`
 	Keys   []string `yaml:"keys" secret:"true"`
 }
 
@@ -192,7 +193,7 @@ func (g *grantConfig) setDefaults() { g.Cookie = "sessionid" }
 // defaults is the configuration of an empty file: what holds where a key is left out. It serves nothing yet.
 func defaults() *fileConfig {
 	return &fileConfig{
-		Listen: oneOrList{":8080"},
+		Listen: plainAddresses(":8080"),
 		Limits: limitsConfig{
 			HeaderBytes:   16 << 10,
 			HeaderTimeout: Duration(10 * time.Second),
@@ -213,9 +214,9 @@ func defaults() *fileConfig {
 			Origins:      oneOrList{"same-host"},
 		},
 		Grip:    gripConfig{Iss: "holdfast"},
-		Publish: keyedListener{Listen: "127.0.0.1:5561"},
-		Admin:   keyedListener{Listen: "127.0.0.1:5562"},
-		Bus:     "memory",
+		Publish: keyedListener{Listen: address{Address: "127.0.0.1:5561"}},
+		Admin:   keyedListener{Listen: address{Address: "127.0.0.1:5562"}},
+		Bus:     busConfig{URL: "memory", Ready: "start"},
 		Drain:   drainConfig{Bound: Duration(25 * time.Second)},
 		Health:  healthConfig{Path: "/health", ReadyPath: "/ready"},
 		Log:     logConfig{Level: "info", Format: "json"},
@@ -285,7 +286,7 @@ func quickConfig(upstream string, listen []string, slots int) (*fileConfig, erro
 		"lanes.default.slots":      "--slots",
 	}
 	if len(listen) > 0 {
-		config.Listen = listen
+		config.Listen = plainAddresses(listen...)
 	}
 	for i := range config.Listen {
 		config.source.flags[item("listen", i)] = "--listen"

@@ -112,7 +112,7 @@ func (c *fileConfig) checkLanes() {
 func (c *fileConfig) checkKind(name string) {
 	kind, others, hint := "request", []string{"idle"}, "take it out, or write kind: stream"
 	if c.Lanes[name].isStream() {
-		kind, others = "stream", []string{"queue", "queue_timeout", "response_timeout", "streaming"}
+		kind, others = "stream", []string{"queue", "queue_timeout", "streaming"}
 		hint = "take it out"
 	}
 	for _, key := range others {

@@ -3,17 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
 var (
 	schemeText = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`)
-	busSchemes = []string{"redis", "rediss", "postgres", "postgresql"}
 	// impliedPorts are left out by whoever writes an Origin.
 	impliedPorts = map[string]string{"http": ":80", "https": ":443"}
 )
@@ -121,48 +118,6 @@ func (c *fileConfig) checkGrip() {
 	case len(key) == 0:
 		c.source.wrong("grip.key", "%s has nothing behind base64: (write the secret, or leave the key out)", hidden)
 	}
-}
-
-// checkBus never shows more of a URL than its scheme: where its password begins and ends is what may be wrong.
-func (c *fileConfig) checkBus() {
-	if c.Bus == "memory" {
-		return
-	}
-	scheme, rest, isURL := strings.Cut(c.Bus, "://")
-	if !isURL || !slices.Contains(busSchemes, scheme) {
-		hint := "write memory, redis://HOST:PORT or postgres://HOST/NAME"
-		if near := nearest(scheme, append([]string{"memory"}, busSchemes...)); near != "" && near != scheme && schemeText.MatchString(scheme) {
-			hint += "; nearest: " + quote(near)
-		}
-		c.source.wrong("bus", "%s is not a bus (%s)", c.busShown(), hint)
-		return
-	}
-	u, err := url.Parse(c.Bus)
-	if err != nil || strings.Contains(rest, "#") {
-		c.source.wrong("bus", "%s is not a URL (write it as %s://user:password@host, what is special in a password percent-encoded)",
-			c.busShown(), scheme)
-		return
-	}
-	if port := u.Port(); port != "" {
-		if number, err := strconv.Atoi(port); err != nil || number < 1 || number > 65535 {
-			c.source.wrong("bus", "%s has a port that is none (write digits from 1 to 65535)", c.busShown())
-		}
-	}
-	// PostgreSQL's own is a socket on this machine.
-	if strings.HasPrefix(scheme, "redis") && u.Hostname() == "" {
-		c.source.wrong("bus", "%s has no host (write %s://127.0.0.1:6379)", c.busShown(), scheme)
-	}
-}
-
-func (c *fileConfig) busShown() string {
-	scheme, _, isURL := strings.Cut(c.Bus, "://")
-	switch {
-	case c.Bus != "" && !schemeText.MatchString(strings.ToLower(scheme)):
-		return hidden
-	case isURL:
-		return quote(scheme + "://…")
-	}
-	return quote(scheme)
 }
 
 func (c *fileConfig) checkSpool() {

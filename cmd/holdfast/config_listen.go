@@ -21,30 +21,36 @@ func (c *fileConfig) checkListeners() {
 	}
 	var bound []listener
 	for i, address := range c.Listen {
-		bound = c.checkAddress(bound, c.listenPath(i), address)
+		bound = c.checkAddress(bound, c.listenPath(i), address.Address)
+		c.checkTLSFiles(c.listenPath(i), address.TLS)
 	}
 	for _, own := range []struct {
 		section string
 		keyedListener
 	}{{"publish", c.Publish}, {"admin", c.Admin}} {
 		c.checkKeys(own.section, own.keyedListener)
-		if own.Listen == "" {
+		path := own.section + ".listen"
+		if own.Listen.Address == "" {
+			if own.Listen.TLS != nil {
+				c.source.wrong(path+".tls", "has no effect where the address is \"\" (take it out, or give an address)")
+			}
 			continue
 		}
-		path := own.section + ".listen"
 		before := len(bound)
-		bound = c.checkAddress(bound, path, own.Listen)
+		bound = c.checkAddress(bound, path, own.Listen.Address)
+		c.checkTLSFiles(path, own.Listen.TLS)
 		// Admin may be open: what it shows may be scraped from elsewhere, and
 		// what it does it does for this machine, or for a key.
-		if own.section == "publish" && len(bound) > before && len(own.Keys) == 0 && !bound[before].isLocal() {
-			c.source.wrong(path, "%s can be reached from other machines and needs no key (write 127.0.0.1:PORT or unix:/path, or give publish.keys one)",
-				quote(own.Listen))
+		if own.section == "publish" && len(bound) > before && len(own.Keys) == 0 && !bound[before].isLocal() && !own.Listen.asksClients() {
+			c.source.wrong(c.addressPath(path), "%s can be reached from other machines and needs no key (write 127.0.0.1:PORT or unix:/path, give publish.keys one, or have it ask for certificates with tls.client_ca)",
+				quote(own.Listen.Address))
 		}
 	}
 }
 
 // checkAddress adds an address to those that are bound, unless it is none.
 func (c *fileConfig) checkAddress(bound []listener, path, text string) []listener {
+	path = c.addressPath(path)
 	e, err := parseListen(text)
 	if err != nil {
 		c.source.wrong(path, "%s %v", quote(text), err)
@@ -94,7 +100,7 @@ func (c *fileConfig) checkKeys(section string, own keyedListener) {
 			c.source.wrong(path, "%s has characters that no header carries (write visible ASCII without spaces)", hidden)
 		}
 	}
-	if own.Listen == "" && len(own.Keys) > 0 {
+	if own.Listen.Address == "" && len(own.Keys) > 0 {
 		c.source.wrong(section+".keys", "has no effect where %s.listen is \"\" (take it out, or give an address)", section)
 	}
 }

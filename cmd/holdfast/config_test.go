@@ -91,9 +91,9 @@ func TestConfig_EachValidFileMeansWhatItSays(t *testing.T) {
 	checks := map[string]func(t *testing.T, c *fileConfig){
 		"minimal": wantMinimal, "crlf": wantMinimal, "strings": wantStrings,
 		"numbers": wantNumbers, "variables": wantVariables, "blocks": wantBlocks,
-		"whole": wantWhole, "patterns": wantPatterns, "listeners": wantListeners,
+		"whole": wantWhole, "patterns": wantPatterns, "listeners": wantListeners, "tls": wantTLS,
 		"admin-open": func(t *testing.T, c *fileConfig) {
-			if c.Admin.Listen != "0.0.0.0:5562" || len(c.Admin.Keys) != 0 {
+			if c.Admin.Listen.Address != "0.0.0.0:5562" || len(c.Admin.Keys) != 0 {
 				t.Errorf("admin is %+v", c.Admin)
 			}
 		},
@@ -119,7 +119,7 @@ func wantMinimal(t *testing.T, c *fileConfig) {
 	c.source = nil
 	web := "web"
 	wantEqual(t, "the configuration", c, &fileConfig{
-		Listen: oneOrList{":8080"},
+		Listen: plainAddresses(":8080"),
 		Upstreams: map[string]upstreamConfig{"app": {
 			Targets: []string{"http://127.0.0.1:8000"}, StartTimeout: seconds(60), Park: seconds(10),
 			AbandonLimit: seconds(600), ConnectTimeout: seconds(2), Keepalive: "auto",
@@ -140,9 +140,9 @@ func wantMinimal(t *testing.T, c *fileConfig) {
 			MessagePath: "/ws/message", MessageBytes: 1048576, Origins: oneOrList{"same-host"},
 		},
 		Grip:    gripConfig{Iss: "holdfast", Key: ""},
-		Publish: keyedListener{Listen: "127.0.0.1:5561"},
-		Admin:   keyedListener{Listen: "127.0.0.1:5562"},
-		Bus:     "memory",
+		Publish: keyedListener{Listen: address{Address: "127.0.0.1:5561"}},
+		Admin:   keyedListener{Listen: address{Address: "127.0.0.1:5562"}},
+		Bus:     busConfig{"memory", "start"},
 		Drain:   drainConfig{Delay: 0, Bound: seconds(25)},
 		Health:  healthConfig{Path: "/health", ReadyPath: "/ready"},
 		Log:     logConfig{Level: "info", Access: false, Format: "json"},
@@ -155,7 +155,7 @@ func wantStrings(t *testing.T, c *fileConfig) {
 	wantEqual(t, "instance", c.Instance, "007")
 	var listen []endpoint
 	for _, address := range c.Listen {
-		e, err := parseListen(address)
+		e, err := parseListen(address.Address)
 		if err != nil {
 			t.Errorf("%s: %v", address, err)
 		}
@@ -198,6 +198,7 @@ func wantNumbers(t *testing.T, c *fileConfig) {
 	wantEqual(t, "queue", web.Queue, 0)
 	wantEqual(t, "queue_timeout", web.QueueTimeout, Duration(1500*time.Millisecond))
 	wantEqual(t, "response_timeout", web.ResponseTimeout, seconds(120))
+	wantEqual(t, "response_timeout of a lane of streams", c.lane("streams").ResponseTimeout, 90*time.Second)
 	wantEqual(t, "queue of a lane that names none", c.Lanes["slow"].Queue, 512)
 	wantEqual(t, "body_bytes of /", *c.Routes[0].BodyBytes, 1)
 	wantEqual(t, "body_bytes of /slow/", *c.Routes[1].BodyBytes, 1<<30)
@@ -210,7 +211,7 @@ func wantNumbers(t *testing.T, c *fileConfig) {
 
 func wantVariables(t *testing.T, c *fileConfig) {
 	wantEqual(t, "instance", c.Instance, "web-1-$-p$Q$x-^/a$")
-	wantEqual(t, "listen", c.Listen, oneOrList{"127.0.0.1:9000", "127.0.0.1:9090", ":9091"})
+	wantEqual(t, "listen", c.Listen, plainAddresses("127.0.0.1:9000", "127.0.0.1:9090", ":9091"))
 	wantEqual(t, "targets", c.Upstreams["app"].Targets, []string{"http://127.0.0.1:8001"})
 	web := c.Lanes["web"]
 	wantEqual(t, "lane", []any{web.Upstream, web.Slots, web.Queue, web.QueueTimeout}, []any{"app", 4, 4, seconds(15)})
@@ -316,7 +317,7 @@ func TestQuickConfig_IsOneForwardingLaneOnEveryPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantEqual(t, "listen", c.Listen, oneOrList{":8080"})
+	wantEqual(t, "listen", c.Listen, plainAddresses(":8080"))
 	wantEqual(t, "lanes", c.Lanes, map[string]laneConfig{"default": {Upstream: "app", Slots: 8, Queue: 512,
 		Kind: "request", QueueTimeout: seconds(10), ResponseTimeout: seconds(60), Streaming: "forward"}})
 	wantEqual(t, "lanes in order", c.laneNames(), []string{"default"})
@@ -328,7 +329,7 @@ func TestQuickConfig_IsOneForwardingLaneOnEveryPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantEqual(t, "listen", c.Listen, oneOrList{"127.0.0.1:0", "unix:/run/h.sock"})
+	wantEqual(t, "listen", c.Listen, plainAddresses("127.0.0.1:0", "unix:/run/h.sock"))
 	wantEqual(t, "slots", c.Lanes["default"].Slots, 3)
 }
 

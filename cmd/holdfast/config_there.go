@@ -6,20 +6,7 @@ import (
 	"path/filepath"
 )
 
-// The whole configuration is read and checked, also of what this version does not do yet, which is refused by name.
-
-// notBuilt names what the configuration asks for and this version does not do, one sentence with its place for each.
-// A configuration with any cannot be served.
-func (c *fileConfig) notBuilt() []string {
-	asked := *c.source
-	asked.faults = nil
-	if c.Bus != "memory" {
-		asked.wrong("bus", "%s is not in this version (write memory)", c.busShown())
-	}
-	return asked.sentences()
-}
-
-// notThere names the directories that are to be served and cannot be opened, in the same form. It is asked at the start
+// notThere names the directories that are to be served and cannot be opened, one sentence with its place for each. It is asked at the start
 // and at each reload: one that is lost later is told in the log, and its files are missing.
 func (c *fileConfig) notThere() []string {
 	asked := *c.source

@@ -30,9 +30,9 @@ func wantWhole(t *testing.T, c *fileConfig) {
 		Origins: oneOrList{"https://example.com", "http://localhost:3000", "http://[::1]:3000", "https://app.example.com:8443"},
 	})
 	wantEqual(t, "grip", c.Grip, gripConfig{Iss: "chat", Key: "base64:hunter2"})
-	wantEqual(t, "publish", c.Publish, keyedListener{Listen: ":5561", Keys: []string{"hunter2", "second"}})
-	wantEqual(t, "admin", c.Admin, keyedListener{Listen: "unix:/run/holdfast-admin.sock?mode=0600", Keys: []string{"third"}})
-	wantEqual(t, "bus", c.Bus, "rediss://app:hunter2@redis.internal:6380/2")
+	wantEqual(t, "publish", c.Publish, keyedListener{Listen: address{Address: ":5561"}, Keys: []string{"hunter2", "second"}})
+	wantEqual(t, "admin", c.Admin, keyedListener{Listen: address{Address: "unix:/run/holdfast-admin.sock?mode=0600"}, Keys: []string{"third"}})
+	wantEqual(t, "bus", c.Bus, busConfig{"rediss://app:hunter2@redis.internal:6380/2", "always"})
 	wantEqual(t, "the secret of grip.key", string(c.Grip.secret()), "\x86\xe9\xedz\xbd")
 	overHTTP := make([]any, len(c.Routes))
 	for i, route := range c.Routes {
@@ -42,8 +42,6 @@ func wantWhole(t *testing.T, c *fileConfig) {
 	}
 	wantEqual(t, "over_http", overHTTP, []any{true, true, false, nil, nil, nil, nil, nil, nil})
 	wantSentences(t, c, "warnings", c.warnings)
-	wantSentences(t, c, "what is not built", c.notBuilt(),
-		`:38:6: bus "rediss://…" is not in this version (write memory)`)
 }
 
 // wantSentences compares sentences, each without the file's name in front.
@@ -60,12 +58,11 @@ func wantSentences(t *testing.T, c *fileConfig, what string, got []string, want 
 
 func wantPatterns(t *testing.T, c *fileConfig) {
 	wantEqual(t, "routes", len(c.Routes), 22)
-	wantEqual(t, "what is not built", c.notBuilt(), nil)
 }
 
 func wantListeners(t *testing.T, c *fileConfig) {
-	wantEqual(t, "publish", c.Publish.Listen, "")
-	wantEqual(t, "admin", c.Admin.Listen, "[::ffff:127.0.0.1]:5562")
+	wantEqual(t, "publish", c.Publish.Listen.Address, "")
+	wantEqual(t, "admin", c.Admin.Listen.Address, "[::ffff:127.0.0.1]:5562")
 	wantEqual(t, "message_path", c.Holds.MessagePath, "/ws/message/")
 }
 
@@ -139,11 +136,13 @@ func TestConfig_ABusIsAWordOrAURL(t *testing.T) {
 		"memory", "redis://127.0.0.1", "redis://:p%40ss@db:6379/2", "rediss://u:p@[::1]:6380", "postgres://u:p@db/app?sslmode=require",
 		"postgresql:///app", "postgres://db:5432",
 	} {
-		c, err := loadText(t, minimalYAML+"bus: "+bus+"\n")
-		if err != nil {
-			t.Errorf("%s: %v", bus, err)
-		} else if built := len(c.notBuilt()) == 0; built != (bus == "memory") {
-			t.Errorf("%s: what is not built: %v", bus, c.notBuilt())
+		for text, ready := range map[string]string{bus: "start", "{url: \"" + bus + "\", ready: never}": "never"} {
+			c, err := loadText(t, minimalYAML+"bus: "+text+"\n")
+			if err != nil {
+				t.Errorf("%s: %v", text, err)
+			} else if want := (busConfig{bus, ready}); c.Bus != want {
+				t.Errorf("%s: %+v, want %+v", text, c.Bus, want)
+			}
 		}
 	}
 }

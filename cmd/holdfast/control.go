@@ -25,52 +25,110 @@ type control struct {
 	flag   string // that names its address
 }
 
-// controlFlags reads -c, --admin and --key: which Holdfast to ask. code is
+// controlFlags reads -c, --admin, --key and those of TLS: which Holdfast to ask, and how. code is
 // not exitOK where the command line or the file is wrong.
 func controlFlags(flags *pflag.FlagSet, args []string, stdout, stderr io.Writer) (c *control, code int) {
 	file := flags.StringP("config", "c", "", "the configuration `file` of the Holdfast to ask")
 	admin := flags.String("admin", "", "its admin `address`, instead of a file")
 	key := flags.String("key", "", "a key of admin.keys")
+	over := newClientTLS(flags)
 	if done, code := parseFlags(flags, args, stdout, stderr); done {
 		return nil, code
 	}
-	if *admin == "" {
-		*admin = "127.0.0.1:5562"
-		if *file == "" {
-			*file = os.Getenv("HOLDFAST_CONFIG")
-		}
-		if *file != "" {
-			config, err := loadConfig(*file, os.LookupEnv)
-			if err != nil {
-				fmt.Fprintln(stderr, err)
-				return nil, exitConfig
-			}
-			if config.Admin.Listen == "" {
-				fmt.Fprintln(stderr, "holdfast: admin.listen is off in", *file+"; there is no address to ask")
-				return nil, exitConfig
-			}
-			*admin = config.Admin.Listen
-			if *key == "" && len(config.Admin.Keys) > 0 {
-				*key = config.Admin.Keys[0]
-			}
-		}
-	}
-	return newControl(*admin, *key, "--admin"), exitOK
+	return findControl(*file, *admin, *key, own{
+		section: "admin", flag: "--admin", verb: "ask", of: func(c *fileConfig) keyedListener { return c.Admin },
+		usual: "127.0.0.1:5562",
+	}, over, stderr)
 }
 
-func newControl(admin, key, flag string) *control {
-	c := &control{base: "http://" + strings.TrimSuffix(strings.TrimPrefix(admin, "http://"), "/"), key: key, flag: flag}
+// own is one of Holdfast's own listeners, as commands look for it.
+type own struct {
+	section string
+	flag    string // that names its address
+	verb    string // what is done there
+	usual   string // where it is without a file
+	of      func(*fileConfig) keyedListener
+}
+
+// findControl finds the Holdfast to ask: by address, else by its file, else
+// where one listens that has none.
+func findControl(file, address, key string, at own, over *clientTLS, stderr io.Writer) (c *control, code int) {
+	if problem := over.problem(); problem != "" {
+		return nil, usageError(stderr, problem)
+	}
+	if file == "" && address == "" {
+		file = os.Getenv("HOLDFAST_CONFIG")
+	}
+	var err error
+	switch {
+	case address != "":
+		c, err = newControl(address, key, at.flag, over, over.isGiven())
+	case file != "":
+		config, loadErr := loadConfig(file, os.LookupEnv)
+		if loadErr != nil {
+			fmt.Fprintln(stderr, loadErr)
+			return nil, exitConfig
+		}
+		listener := at.of(config)
+		if listener.Listen.Address == "" {
+			fmt.Fprintf(stderr, "holdfast: %s.listen is off in %s; there is no address to %s\n", at.section, file, at.verb)
+			return nil, exitConfig
+		}
+		if over.isGiven() && listener.Listen.TLS == nil {
+			return nil, usageError(stderr, fmt.Sprintf("--ca, --cert and --cert-key are for TLS, which %s.listen does not have in %s", at.section, file))
+		}
+		c, err = controlOf(listener, key, at.flag, over)
+	default:
+		c, err = newControl(at.usual, key, at.flag, over, over.isGiven())
+	}
+	if err != nil {
+		return nil, usageError(stderr, err.Error())
+	}
+	return c, exitOK
+}
+
+// controlOf asks a listener of a configuration on this machine. key "" is the first of its own.
+func controlOf(l keyedListener, key, flag string, over *clientTLS) (*control, error) {
+	if key == "" {
+		key = firstKey(l.Keys)
+	}
+	if l.Listen.TLS == nil {
+		return newControl(l.Listen.Address, key, flag, over, false)
+	}
+	return newControl(l.Listen.Address, key, flag, over.of(l.Listen.TLS), true)
+}
+
+// newControl asks an address, which may be a URL. secure: over TLS, also where the address does not say so.
+func newControl(address, key, flag string, over *clientTLS, secure bool) (*control, error) {
+	scheme := "http://"
+	rest, isHTTPS := strings.CutPrefix(address, "https://")
+	if secure = secure || isHTTPS; secure {
+		scheme = "https://"
+	}
+	if plain, isHTTP := strings.CutPrefix(address, "http://"); isHTTP && secure {
+		return nil, fmt.Errorf("%s %s has no TLS, and --ca, --cert and --cert-key are for that: write https://%s", flag, quote(address), plain)
+	} else if isHTTP {
+		rest = plain
+	}
+	c := &control{base: scheme + strings.TrimSuffix(rest, "/"), key: key, flag: flag}
 	transport := &http.Transport{DisableKeepAlives: true}
-	if e, err := parseListen(admin); err == nil && e.network == "unix" {
-		c.base = "http://localhost"
+	if e, err := parseListen(address); err == nil && e.network == "unix" {
+		c.base = scheme + "localhost"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", e.address)
 		}
-	} else if strings.HasPrefix(admin, ":") {
-		c.base = "http://127.0.0.1" + admin
+	} else if strings.HasPrefix(address, ":") {
+		c.base = scheme + "127.0.0.1" + address
+	}
+	if secure {
+		config, err := over.config()
+		if err != nil {
+			return nil, err
+		}
+		transport.TLSClientConfig = config
 	}
 	c.client = &http.Client{Transport: transport, Timeout: 10 * time.Second}
-	return c
+	return c, nil
 }
 
 // ask sends a request without a body and reads the answer.
@@ -78,8 +136,20 @@ func (c *control) ask(method, path string) (status int, body []byte, err error) 
 	return c.send(method, path, nil)
 }
 
-// send sends a request and reads the answer.
+// send sends a request and reads the answer. A Holdfast whose certificate was
+// renewed just now may not have read it yet: nothing was sent then, and it is
+// asked again for a few seconds.
 func (c *control) send(method, path string, content []byte) (status int, body []byte, err error) {
+	for end := time.Now().Add(3 * certificateLook); ; {
+		status, body, err = c.sendOnce(method, path, content)
+		if !errors.Is(err, errOtherCertificate) || time.Now().After(end) {
+			return status, body, err
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+}
+
+func (c *control) sendOnce(method, path string, content []byte) (status int, body []byte, err error) {
 	request, err := http.NewRequest(method, c.base+path, bytes.NewReader(content))
 	if err != nil {
 		return 0, nil, err
@@ -98,6 +168,10 @@ func (c *control) send(method, path string, content []byte) (status int, body []
 
 // unreachable words why there was no answer.
 func (c *control) unreachable(stderr io.Writer, err error) int {
+	if hint := hintTLS(err); hint != "" {
+		fmt.Fprintf(stderr, "holdfast: what answers at %s cannot be asked (%v); %s\n", c.base, withoutAddress(err), hint)
+		return exitFailed
+	}
 	fmt.Fprintf(stderr, "holdfast: no Holdfast answers at %s (%v); start it, or name its address with -c or %s\n", c.base, err, c.flag)
 	return exitFailed
 }

@@ -17,7 +17,9 @@ func (h *holdfast) laneCounts() []health.Lane {
 		s := w.lanes[name].Snapshot()
 		lane := health.Lane{Name: name, Slots: s.Slots, InUse: s.InUse, Waiting: s.Waiting, Abandoned: s.Abandoned,
 			Parked: s.Parked, OldestWait: s.OldestWait, Refused: make(map[string]uint64),
-			ClosedOnView: s.ClosedOnView, Retried: s.Retried, Waited: s.Waited}
+			ClosedOnView: s.ClosedOnView, Retried: s.Retried, Waited: s.Waited,
+			Upstream: w.config.Lanes[name].Upstream, Stream: w.config.Lanes[name].Kind == "stream",
+			Queue: w.config.Lanes[name].Queue, QueueTimeout: time.Duration(w.config.Lanes[name].QueueTimeout)}
 		for reason, n := range s.Refused {
 			lane.Refused[string(reason)] = n
 		}
@@ -90,16 +92,38 @@ func (h *holdfast) holdCounts() health.Holds {
 
 func (h *holdfast) limits() health.Limits {
 	c := h.wiring.Load().config
-	return health.Limits{Memory: int64(c.Limits.Memory), Spool: int64(c.Limits.Spool.Bytes), Journal: int64(c.Holds.Journal.Bytes)}
+	return health.Limits{Memory: int64(c.Limits.Memory), Spool: int64(c.Limits.Spool.Bytes), Journal: int64(c.Holds.Journal.Bytes), Holds: c.holdLimit()}
 }
 
 func (h *holdfast) routeCounts() []health.Route {
+	on := make(map[string]string) // lanes by pattern
+	for _, route := range h.wiring.Load().config.Routes {
+		if route.Lane != nil {
+			on[route.Match] = *route.Lane
+		}
+	}
 	snapshots := h.server.Routes()
 	counts := make([]health.Route, len(snapshots))
 	for i, s := range snapshots {
-		counts[i] = health.Route{Name: s.Route, Codes: s.Codes, Took: s.Took}
+		counts[i] = health.Route{Name: s.Route, Lane: on[s.Route], Codes: s.Codes, Refused: s.Refused, Failed: s.Failed, Took: s.Took}
 	}
 	return counts
+}
+
+func (h *holdfast) topChannels(most int) (top []health.Channel, channels int) {
+	largest, channels := h.holds.TopChannels(most)
+	for _, c := range largest {
+		top = append(top, health.Channel(c))
+	}
+	return top, channels
+}
+
+// drainClock says since when the process drains, and its bound.
+func (h *holdfast) drainClock() (since time.Time, bound time.Duration) {
+	if nanos := h.drainFrom.Load(); nanos != 0 {
+		since, bound = time.Unix(0, nanos), time.Duration(h.wiring.Load().config.Drain.Bound)
+	}
+	return since, bound
 }
 
 func jsonAnswer(status int, body []byte) proxy.Respond {

@@ -50,6 +50,9 @@ func (d *decoder) decode(path string, node *yaml.Node, into reflect.Value, tag r
 		into = into.Elem()
 		withDefaults(into)
 	}
+	if d.decodeAddress(path, node, into, tag) || d.decodeBus(path, node, into, tag) {
+		return
+	}
 	if into.Type() == reflect.TypeFor[oneOrList]() && node.Kind == yaml.ScalarNode && !isNull(node) {
 		one := reflect.New(reflect.TypeFor[string]()).Elem()
 		d.scalar(path, node, one, tag)

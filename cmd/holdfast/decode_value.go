@@ -110,6 +110,9 @@ var howToWrite = map[string]string{
 	"text":              "write one value",
 	"text or a list":    "write one value, or several as [A, B]",
 	"a list":            "write [A, B], or a line with - before each",
+	addressNeed:         "write one value, or {address: \":8443\", tls: {...}}",
+	busNeed:             "write memory, redis://HOST:PORT or postgres://HOST/NAME, or {url: ..., ready: always}",
+	addressesNeed:       "write one value, or several as [A, B]",
 	"a mapping of keys": "write its keys on the next lines, indented",
 }
 

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"time"
@@ -34,6 +36,8 @@ type examination struct {
 	Configuration any     `json:"configuration,omitempty"` // resolved, secrets hidden
 	Checks        []check `json:"checks"`
 	Exit          int     `json:"exit"`
+
+	over clientTLS // how listeners with TLS are asked
 }
 
 func (e *examination) ok(name, format string, args ...any) {
@@ -89,10 +93,11 @@ func doctorCommand(args []string, stdout, stderr io.Writer) int {
 	file := flags.StringP("config", "c", "", "the configuration `file`")
 	asJSON := flags.Bool("json", false, "print JSON")
 	public := newPublicStream(flags)
+	over := newClientTLS(flags)
 	if done, code := parseFlagsAnd(flags, args, 0, doctorUsage, stdout, stderr); done {
 		return code
 	}
-	if problem := public.problem(flags.Changed); problem != "" {
+	if problem := cmp.Or(public.problem(flags.Changed), over.problem()); problem != "" {
 		return usageError(stderr, problem)
 	}
 	needed := public.address == "" || public.channel != ""
@@ -105,7 +110,10 @@ func doctorCommand(args []string, stdout, stderr io.Writer) int {
 		}
 		return usageError(stderr, "no configuration: give -c config.yaml or HOLDFAST_CONFIG")
 	}
-	e := &examination{}
+	if _, err := over.config(); err != nil {
+		return usageError(stderr, err.Error())
+	}
+	e := &examination{over: *over}
 	var config *fileConfig
 	if *file != "" {
 		config = e.load(*file)
@@ -176,23 +184,22 @@ func (e *examination) examine(config *fileConfig) {
 		e.compareSlots(config, name, sync)
 	}
 	for _, address := range config.Listen {
-		e.port(config, "listen", address)
+		e.port(config, "listen", address.Address)
 	}
-	if config.Admin.Listen != "" {
-		e.port(config, "admin.listen", config.Admin.Listen)
+	if admin := config.Admin.Listen.Address; admin != "" {
+		e.port(config, "admin.listen", admin)
 	}
-	if config.Publish.Listen != "" {
-		e.port(config, "publish.listen", config.Publish.Listen)
+	if publish := config.Publish.Listen.Address; publish != "" {
+		e.port(config, "publish.listen", publish)
 	}
+	e.certificates(config)
 	e.ownPaths(config)
 	e.messagePaths(config)
 	e.directories(config)
 	e.descriptors(config)
 	e.memory(config)
 	e.spool(config)
-	if config.Bus == "memory" {
-		e.ok("bus", "is memory: events stay in the process that they were published to, and there is nothing to reach")
-	}
+	e.bus(config)
 	e.roundTrip(config)
 }
 
@@ -234,11 +241,10 @@ func (e *examination) port(config *fileConfig, key, address string) {
 		e.ok(check, "is free")
 		return
 	}
-	if parsed.network == "tcp" && config.Admin.Listen != "" {
-		admin, err := parseListen(config.Admin.Listen)
-		status, _, askErr := newControl(config.Admin.Listen, firstKey(config.Admin.Keys), "--admin").ask("GET", "/health")
-		if err == nil && askErr == nil && status == 200 && sameHolder(parsed.address, admin.address) {
-			e.ok(check, "is held by a Holdfast that answers at %s", config.Admin.Listen)
+	if admin := config.Admin.Listen.Address; parsed.network == "tcp" && admin != "" {
+		at, err := parseListen(admin)
+		if err == nil && e.answersHealth(config.Admin) && sameHolder(parsed.address, at.address) {
+			e.ok(check, "is held by a Holdfast that answers at %s", admin)
 			return
 		}
 	}
@@ -247,6 +253,20 @@ func (e *examination) port(config *fileConfig, key, address string) {
 		held = holderOf(parsed.address)
 	}
 	e.fail(exitFailed, check, "change "+key+", or end what holds it", "is held by another process%s", held)
+}
+
+// answersHealth reports whether a Holdfast answers at an admin address. Where TLS asks for a certificate that the doctor
+// was not given, that it asks is answer enough.
+func (e *examination) answersHealth(l keyedListener) bool {
+	admin, err := controlOf(l, "", "--admin", &e.over)
+	if err != nil {
+		return false
+	}
+	status, _, err := admin.ask(http.MethodGet, "/health")
+	if err != nil {
+		return l.Listen.asksClients() && e.over.cert == "" && hintTLS(err) != "" && !errors.Is(err, errOtherCertificate)
+	}
+	return status == http.StatusOK
 }
 
 // isHeld reports whether somebody listens at an address.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -21,12 +22,16 @@ import (
 // What it leaves is one event in the journal, on a channel of its own.
 func (e *examination) roundTrip(config *fileConfig) {
 	const check = "round trip"
-	if config.Publish.Listen == "" {
+	if config.Publish.Listen.Address == "" {
 		e.ok(check, "is not measured: publish.listen is off")
 		return
 	}
 	channel := newMark()
-	publisher := newControl(config.Publish.Listen, firstKey(config.Publish.Keys), "--url")
+	publisher, err := controlOf(config.Publish, "", "--url", &e.over)
+	if err != nil {
+		e.ok(check, "is not measured: %v", err)
+		return
+	}
 	publisher.client.Timeout = eventWait
 	took, problem := publisher.isHoldfast(channel)
 	if problem != "" {
@@ -36,20 +41,25 @@ func (e *examination) roundTrip(config *fileConfig) {
 	route := config.grantRoute()
 	to := config.reachable()
 	if route == nil || to == nil {
-		e.ok(check, "is not measured: it needs a stream that is held without the app, and so a grant route at an address with a port; %s answers within %v", config.Publish.Listen, inMS(took))
+		e.ok(check, "is not measured: it needs a stream that is held without the app, and so a grant route at an address with a port; %s answers within %v", config.Publish.Listen.Address, inMS(took))
 		e.with(numbers{"publish_ms": ms(took)})
+		return
+	}
+	scheme, over, why := e.overListen(config.Listen[0])
+	if why != "" {
+		e.ok(check, "is not measured: %s", why)
 		return
 	}
 	p, _ := parseMatch(route.Match) // checked with the configuration
 	key, _ := config.source.env(route.Grant.KeyEnv)
-	request, err := http.NewRequest(http.MethodGet, "http://"+cmp.Or(p.Host, "localhost")+grantPath(p.Path)+"stream?g="+newGrant(key, channel, time.Now().Add(time.Minute)), nil)
+	request, err := http.NewRequest(http.MethodGet, scheme+cmp.Or(p.Host, "localhost")+grantPath(p.Path)+"stream?g="+newGrant(key, channel, time.Now().Add(time.Minute)), nil)
 	if err != nil {
 		e.ok(check, "is not measured: no address can be made of %s", quote(route.Match))
 		return
 	}
-	stream, err := askStream(streamClient(to), request, nil)
+	stream, err := askStream(streamClient(to, over), request, nil)
 	if err != nil {
-		e.warn(check, "see Holdfast's log, and whether listen is where this configuration's Holdfast is", "no stream of grant route %s could be opened at %s: %v", quote(route.Match), config.Listen[0], err)
+		e.warn(check, "see Holdfast's log, and whether listen is where this configuration's Holdfast is", "no stream of grant route %s could be opened at %s: %v", quote(route.Match), config.Listen[0].Address, err)
 		return
 	}
 	defer stream.Close()
@@ -72,7 +82,7 @@ func (e *examination) publishRound(config *fileConfig, route *routeConfig, publi
 	began := time.Now()
 	reached, err := publisher.offer(channel, channel)
 	if err != nil {
-		e.warn(check, "see Holdfast's log", "an event could not be published at %s: %v", config.Publish.Listen, err)
+		e.warn(check, "see Holdfast's log", "an event could not be published at %s: %v", config.Publish.Listen.Address, err)
 		return
 	}
 	published := time.Since(began)
@@ -80,7 +90,7 @@ func (e *examination) publishRound(config *fileConfig, route *routeConfig, publi
 	took := at.Sub(began)
 	switch {
 	case err != nil && reached == 0:
-		e.warn(check, "name the listen and publish.listen of one Holdfast", "an event was published at %s and reached nobody, although %s holds a stream of its channel", config.Publish.Listen, config.Listen[0])
+		e.warn(check, "name the listen and publish.listen of one Holdfast", "an event was published at %s and reached nobody, although %s holds a stream of its channel", config.Publish.Listen.Address, config.Listen[0].Address)
 		return
 	case err != nil:
 		e.warn(check, "see Holdfast's log and the load of this machine", "an event was published and had not reached its stream after %v: %v", eventWait, err)
@@ -88,9 +98,24 @@ func (e *examination) publishRound(config *fileConfig, route *routeConfig, publi
 	case took > slowEvent:
 		e.warn(check, "see the load of this machine", "an event reached a held stream %v after its publishing began", inMS(took))
 	default:
-		e.ok(check, "an event reached a held stream %v after its publishing began (grant route %s at %s)", inMS(took), quote(route.Match), config.Listen[0])
+		e.ok(check, "an event reached a held stream %v after its publishing began (grant route %s at %s)", inMS(took), quote(route.Match), config.Listen[0].Address)
 	}
 	e.with(numbers{"head_ms": ms(stream.headAfter), "published_ms": ms(published), "arrived_ms": ms(took)})
+}
+
+// overListen says how a listener of clients is asked; why it cannot be, if not "".
+func (e *examination) overListen(a address) (scheme string, over *tls.Config, why string) {
+	switch {
+	case a.TLS == nil:
+		return "http://", nil, ""
+	case a.asksClients() && e.over.cert == "":
+		return "", nil, a.Address + " asks for a certificate: give --cert and --cert-key"
+	}
+	over, err := e.over.of(a.TLS).config()
+	if err != nil {
+		return "", nil, err.Error()
+	}
+	return "https://", over, ""
 }
 
 // grantRoute is the first route with a grant; nil: none.
@@ -106,7 +131,7 @@ func (c *fileConfig) grantRoute() *routeConfig {
 // reachable is where the first listener is dialled; nil: not known, the system
 // chose the port.
 func (c *fileConfig) reachable() *endpoint {
-	e, err := parseListen(c.Listen[0])
+	e, err := parseListen(c.Listen[0].Address)
 	if err != nil {
 		return nil
 	}

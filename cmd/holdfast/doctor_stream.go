@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -165,9 +166,9 @@ func withoutAddress(err error) error {
 }
 
 // streamClient connects anew for each stream, and decodes nothing. To an
-// endpoint, if one is given.
-func streamClient(to *endpoint) *http.Client {
-	transport := &http.Transport{DisableCompression: true, DisableKeepAlives: true, ForceAttemptHTTP2: true, Proxy: http.ProxyFromEnvironment}
+// endpoint, if one is given; config is what TLS goes by.
+func streamClient(to *endpoint, config *tls.Config) *http.Client {
+	transport := &http.Transport{TLSClientConfig: config, DisableCompression: true, DisableKeepAlives: true, ForceAttemptHTTP2: true, Proxy: http.ProxyFromEnvironment}
 	if to != nil {
 		transport.Proxy = nil
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -177,7 +177,7 @@ func TestDoctor_AnInvalidFileIs78AsForServe(t *testing.T) {
 	t.Parallel()
 	for name, yaml := range map[string]string{
 		"Invalid":   strings.Replace(doctorLanes, "slots", "slotz", 1),
-		"NotServed": doctorLanes + "bus: redis://127.0.0.1:6379/0\n",
+		"NotServed": doctorLanes + "admin: {listen: {address: \"127.0.0.1:0\", tls: {cert: /no/such/file, key: /no/such/file}}}\n",
 		"Missing":   "",
 	} {
 		path := filepath.Join(t.TempDir(), "config.yaml")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -85,14 +86,22 @@ func (p *publicStream) examine(e *examination, config *fileConfig) {
 		}
 	}
 	var publisher *control
-	if p.channel != "" && config.Publish.Listen == "" {
+	if p.channel != "" && config.Publish.Listen.Address == "" {
 		e.warn("events", "give publish.listen an address", "are not measured: publish.listen is off")
 	} else if p.channel != "" {
-		publisher = newControl(config.Publish.Listen, firstKey(config.Publish.Keys), "--url")
+		if publisher, err = controlOf(config.Publish, "", "--url", &e.over); err != nil {
+			e.fail(exitFailed, "events", "correct the flag", "cannot be published: %v", err)
+			return
+		}
 		publisher.client.Timeout = eventWait
 	}
+	over, err := e.over.config()
+	if err != nil {
+		e.fail(exitFailed, "url", "correct the flag", "cannot be asked: %v", err)
+		return
+	}
 	var reached int
-	stream, err := askStream(streamClient(nil), request, func() {
+	stream, err := askStream(streamClient(nil, over), request, func() {
 		if publisher != nil {
 			reached, _ = publisher.offer(p.channel, newMark())
 		}
@@ -106,7 +115,7 @@ func (p *publicStream) examine(e *examination, config *fileConfig) {
 			"did not come within %v: what is in front keeps it back, or the view is that slow", headWait)
 		return
 	case err != nil:
-		e.fail(exitFailed, "head", "see that the address is the public one, and what is in front runs", "cannot be had: %v", err)
+		e.fail(exitFailed, "head", cmp.Or(hintTLS(err), "see that the address is the public one, and what is in front runs"), "cannot be had: %v", err)
 		return
 	}
 	defer stream.Close()

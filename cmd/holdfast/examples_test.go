@@ -113,7 +113,10 @@ func loadExample(t *testing.T, text string) *fileConfig {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config, err := loadConfig(path, func(name string) (string, bool) { return "a-key", name == "PUBLISH_KEY" })
+	config, err := loadConfig(path, func(name string) (string, bool) {
+		value, ok := map[string]string{"PUBLISH_KEY": "a-key"}[name]
+		return value, ok
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +258,7 @@ func TestExamples_TheProbesAskWhatTheConfigurationAnswers(t *testing.T) {
 	config := loadExample(t, podConfig(t))
 	port := 0
 	if len(config.Listen) == 1 {
-		port, _ = strconv.Atoi(strings.TrimPrefix(config.Listen[0], ":"))
+		port, _ = strconv.Atoi(strings.TrimPrefix(config.Listen[0].Address, ":"))
 	}
 	start, ready := holdfast.StartupProbe, holdfast.ReadinessProbe
 	if start.HTTPGet.Path != config.Health.Path || start.HTTPGet.Port != port {

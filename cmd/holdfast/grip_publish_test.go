@@ -293,7 +293,10 @@ func TestGripPublish_AReloadChangesTheKeyAndASocketFileIsNoWayRoundIt(t *testing
 	s := startHoldsFile(t, path)
 	send := func(key string) int {
 		t.Helper()
-		c := newControl("unix:"+dir+"/publish.sock", key, "")
+		c, err := newControl("unix:"+dir+"/publish.sock", key, "", new(clientTLS), false)
+		if err != nil {
+			t.Fatal(err)
+		}
 		status, _, err := c.send("POST", "/publish/", []byte(gripItems))
 		if err != nil {
 			t.Fatal(err)

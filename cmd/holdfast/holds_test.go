@@ -433,7 +433,7 @@ func wantPassing(t *testing.T, addr, path string, status int, reason string) {
 			plain.response.Header.Get("Content-Type") != "application/problem+json" {
 			t.Fatalf("%q: %s %v, want %d %s", accept, plain.response.Status, plain.response.Header, status, reason)
 		}
-		if body, err := io.ReadAll(plain.body); err != nil || !bytes.Contains(body, []byte(reason)) {
+		if body, err := io.ReadAll(plain.body); err != nil || !bytes.HasPrefix(body, []byte(`{"type":"docs/troubleshoot.md#`+reason+`",`)) {
 			t.Errorf("%q: %s %v, want the reason %s", accept, body, err, reason)
 		}
 	}

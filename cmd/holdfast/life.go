@@ -110,6 +110,7 @@ func (h *holdfast) stopGently(stopped chan<- struct{}) {
 	cfg := h.wiring.Load().config.Drain
 	bound := time.Now().Add(time.Duration(cfg.Bound))
 	h.state.Store(stateDraining)
+	h.drainFrom.Store(time.Now().UnixNano())
 	h.server.Drain()
 	h.holds.EndConnections()
 	if delay := time.Duration(cfg.Delay); delay > 0 {
@@ -121,6 +122,9 @@ func (h *holdfast) stopGently(stopped chan<- struct{}) {
 // stopAll stops accepting, lets what waits and runs finish within the bound,
 // refuses and cuts what is left, and gives everything back.
 func (h *holdfast) stopAll(bound time.Duration) {
+	if h.unwatch != nil {
+		h.unwatch()
+	}
 	h.server.Close()
 	h.holds.Drain()
 	select {
@@ -137,6 +141,9 @@ func (h *holdfast) stopAll(bound time.Duration) {
 	}
 	h.reloading.Unlock()
 	h.holds.Close()
+	if h.feed != nil {
+		h.feed.end() // its address waits for its clients
+	}
 	var ends sync.WaitGroup // all at once: each takes a moment to tell its clients
 	ends.Go(h.server.Cut)
 	for _, own := range []*proxy.Server{h.publisher, h.admin} {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/pflag"
 )
@@ -32,8 +33,12 @@ const usage = `holdfast: lanes and holds in front of an app server
   holdfast doctor --url https://example.com/events [--idle 60s] [-c config.yaml --channel CHANNEL]
   holdfast publish CHANNEL [DATA] [--event NAME]   [-c config.yaml | --url ADDRESS] [--key KEY]
   holdfast ready | reload | drain [--wait]   [-c config.yaml | --admin ADDRESS] [--key KEY]
+  holdfast bus init   [-c config.yaml | --url URL]
   holdfast version
-  holdfast help
+  holdfast help [COMMAND | WORD]
+
+WORD is one of an answer, of the log or of the metrics (holdfast help lane_full), or a symptom
+(holdfast help memory grows): printed is what it means, where to look, and what to change.
 
 -c may be left out where HOLDFAST_CONFIG names the file. Exit codes: 0 clean
 stop, 1 could not start, failed, or a second signal, 2 usage, 78 a
@@ -60,12 +65,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return drainCommand(args, stdout, stderr)
 	case "publish":
 		return publishCommand(args, os.Stdin, stdout, stderr)
+	case "bus":
+		return busCommand(args, stdout, stderr)
 	case "version":
 		fmt.Fprintln(stdout, "holdfast", version)
 		return exitOK
 	case "help":
-		fmt.Fprint(stdout, usage)
-		return exitOK
+		return helpCommand(args, stdout, stderr)
 	}
 	fmt.Fprintf(stderr, "holdfast: there is no command %q (see holdfast help)\n", command)
 	return exitUsage
@@ -114,7 +120,7 @@ func loadServable(file string) (*fileConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	if missing := append(config.notBuilt(), config.notThere()...); len(missing) > 0 {
+	if missing := slices.Concat(config.notThere(), config.certificateFaults()); len(missing) > 0 {
 		return nil, &configError{missing}
 	}
 	return config, nil

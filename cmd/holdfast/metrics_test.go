@@ -116,7 +116,7 @@ func closedLists(target string) map[string]map[string][]string {
 		lists["lane_"+name] = map[string][]string{"lane": lanes}
 	}
 	for _, name := range []string{"parked", "retried_total", "gaps_told_total", "events_published_total", "events_offered_total", "outbox_bytes",
-		"journal_bytes", "memory_bytes", "spool_bytes", "spool_refused_total", "memory_limit_bytes", "spool_limit_bytes", "journal_limit_bytes", "bus_connected"} {
+		"journal_bytes", "memory_bytes", "spool_bytes", "spool_refused_total", "memory_limit_bytes", "spool_limit_bytes", "journal_limit_bytes", "bus_connected", "bus_entries_total"} {
 		lists[name] = nil
 	}
 	return lists

@@ -290,10 +290,12 @@ func (n *netns) run(t *testing.T, do func()) {
 	if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
 		t.Skip("namespaces cannot be entered here:", err)
 	}
+	defer func() { // also where do ends the test
+		if err := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); err != nil {
+			panic(err) // this thread would go on in the wrong network
+		}
+	}()
 	do()
-	if err := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); err != nil {
-		panic(err) // this thread would go on in the wrong network
-	}
 }
 
 // dial connects from within the namespace.

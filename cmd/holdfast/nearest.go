@@ -7,7 +7,7 @@ func nearest(text string, known []string) string {
 	low := strings.ToLower(text)
 	best, found := max(1, len(text)/3)+1, ""
 	for _, word := range known {
-		if d := editDistance(low, strings.ToLower(word)); d < best {
+		if d := editDistance(low, strings.ToLower(word)); d < min(best, longestWord) {
 			best, found = d, word
 		}
 	}
@@ -22,12 +22,15 @@ func nearest(text string, known []string) string {
 	return ""
 }
 
+// longestWord is longer than any of ours.
+const longestWord = 64
+
 // editDistance counts the letters inserted, left out, replaced or swapped with their neighbour.
 func editDistance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return 64 // no word of ours is that long
+	if len(a) > longestWord || len(b) > longestWord {
+		return longestWord
 	}
-	var rows [65][65]int
+	var rows [longestWord + 1][longestWord + 1]int
 	for i := range len(a) + 1 {
 		for j := range len(b) + 1 {
 			switch {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"unicode/utf8"
 
 	"holdfast/holds"
@@ -15,6 +14,7 @@ import (
 const publishUsage = `publish one event
 
   holdfast publish CHANNEL [DATA] [--event NAME] [-c config.yaml | --url ADDRESS] [--key KEY]
+                   [--ca FILE] [--cert FILE --cert-key FILE]
 
 Without DATA the data is read from standard input, less one newline at its end. Printed are the event's id
 and how many holds it reached.
@@ -27,6 +27,7 @@ func publishCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) in
 	event := flags.String("event", "", "the event's `name`")
 	address := flags.String("url", "", "the publish `address` of the Holdfast to publish to, instead of a file")
 	key := flags.String("key", "", "a key of publish.keys")
+	over := newClientTLS(flags)
 	file := flags.StringP("config", "c", "", "the configuration `file` of the Holdfast to publish to")
 	if done, code := parseFlagsAnd(flags, args, 2, publishUsage, stdout, stderr); done {
 		return code
@@ -46,7 +47,10 @@ func publishCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) in
 		}
 		data = bytes.TrimSuffix(data, []byte("\n")) // which echo and editors add
 	}
-	c, code := publishAddress(*file, *address, *key, stderr)
+	c, code := findControl(*file, *address, *key, own{
+		section: "publish", flag: "--url", verb: "publish to", of: func(c *fileConfig) keyedListener { return c.Publish },
+		usual: "127.0.0.1:5561",
+	}, over, stderr)
 	if c == nil {
 		return code
 	}
@@ -87,31 +91,4 @@ func (c *control) publish(call any, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stdout, "id %s reached %d\n", taken.ID, taken.Reached)
 	return exitOK
-}
-
-// publishAddress finds the Holdfast to publish to: by address, else by its
-// file, else where one listens that has none.
-func publishAddress(file, address, key string, stderr io.Writer) (c *control, code int) {
-	if address == "" {
-		address = "127.0.0.1:5561"
-		if file == "" {
-			file = os.Getenv("HOLDFAST_CONFIG")
-		}
-		if file != "" {
-			config, err := loadConfig(file, os.LookupEnv)
-			if err != nil {
-				fmt.Fprintln(stderr, err)
-				return nil, exitConfig
-			}
-			if config.Publish.Listen == "" {
-				fmt.Fprintln(stderr, "holdfast: publish.listen is off in", file+"; there is no address to publish to")
-				return nil, exitConfig
-			}
-			address = config.Publish.Listen
-			if key == "" && len(config.Publish.Keys) > 0 {
-				key = config.Publish.Keys[0]
-			}
-		}
-	}
-	return newControl(address, key, "--url"), exitOK
 }

@@ -131,7 +131,7 @@ var wrongCalls = []struct {
 	{"/publish", `{"channel": "news", "data": ["` + tooLarge + `"]}`, 413, "data"},
 	{"/publish", `{"channel": "news", "base64": "` + base64.StdEncoding.EncodeToString([]byte(tooLarge)) + `"}`, 413, "base64"},
 	{"/publish/news", tooLarge, 413, "data"},
-	{"/publish/news", strings.Repeat("x", 9<<20), 413, ""},
+	{"/publish/news", strings.Repeat("x", 9<<20), 413, "8388608 bytes"},
 }
 
 func TestPublish_WhatIsWrongIsRefusedWithItsFieldAndNothingOfItIsPublished(t *testing.T) {
@@ -141,12 +141,12 @@ func TestPublish_WhatIsWrongIsRefusedWithItsFieldAndNothingOfItIsPublished(t *te
 	for _, wrong := range wrongCalls {
 		answer := call(t, s.publish, "POST", wrong.path, "", []byte(wrong.body))
 		var problem struct {
-			Status         int
-			Reason, Detail string
+			Status               int
+			Type, Reason, Detail string
 		}
 		reason := map[int]string{400: "bad_request", 413: "body_too_large"}[wrong.status]
 		if err := json.Unmarshal([]byte(answer.body), &problem); err != nil || answer.code() != wrong.status || problem.Status != wrong.status ||
-			problem.Reason != reason || strings.Join(answer.get("Holdfast-Reason"), "") != reason || !strings.Contains(problem.Detail, wrong.names) {
+			problem.Reason != reason || problem.Type != "docs/troubleshoot.md#"+reason || strings.Join(answer.get("Holdfast-Reason"), "") != reason || !strings.Contains(problem.Detail, wrong.names) {
 			t.Errorf("%s %.100q: %d %.300s (%v), want %d %s that names %s", wrong.path, wrong.body, answer.code(), answer.body, err, wrong.status, reason, wrong.names)
 		}
 	}

@@ -20,7 +20,7 @@ const publishBodyBytes = 8 << 20
 
 // newPublisher serves the publish API.
 func (h *holdfast) newPublisher(config *fileConfig) (*proxy.Server, error) {
-	a := newAccess(config.Publish.Keys, config.Publish.Listen)
+	a := newAccess(config.Publish.Keys, h.certificatesOf("publish.listen"), config.Publish.Listen.Address)
 	guard := a.guardKeyed
 	gripKey := func() string { return h.wiring.Load().config.Grip.Key } // a reload may change it
 	guardGrip := func(answer func(*proxy.Asked) proxy.Respond) func(*proxy.Asked) proxy.Respond {
@@ -65,7 +65,9 @@ func (h *holdfast) itemsAnswer(asked *proxy.Asked) proxy.Respond {
 	if err != nil {
 		return refuseInput(err)
 	}
-	h.holds.PublishItems(items)
+	if _, err := h.holds.PublishItems(items, asked.Body); err != nil {
+		return refusePublish(err)
+	}
 	if prefersJSON(asked.Field("accept")) {
 		return jsonAnswer(200, []byte(`{"message":"Published"}`))
 	}
@@ -134,7 +136,10 @@ func (h *holdfast) publishRawAnswer(asked *proxy.Asked) proxy.Respond {
 }
 
 func (h *holdfast) publish(p holds.Publication) proxy.Respond {
-	id, reached := h.holds.Publish(p)
+	id, reached, err := h.holds.Publish(p)
+	if err != nil {
+		return refusePublish(err)
+	}
 	body := strconv.AppendInt([]byte(`{"id": `), id, 10)
 	body = strconv.AppendInt(append(body, `, "reached": `...), int64(reached), 10)
 	return jsonAnswer(200, append(body, "}\n"...))
@@ -145,9 +150,13 @@ func (h *holdfast) endAnswer(asked *proxy.Asked) proxy.Respond {
 	if err != nil {
 		return refuseInput(err)
 	}
+	ended, err := h.holds.End(r)
+	if err != nil {
+		return refusePublish(err)
+	}
 	return respondJSON(struct {
 		Ended int `json:"ended"`
-	}{h.holds.End(r)})
+	}{ended})
 }
 
 type channelReport struct {
@@ -197,6 +206,11 @@ func respondJSON(v any) proxy.Respond {
 		panic(err)
 	}
 	return jsonAnswer(200, append(body, '\n'))
+}
+
+// refusePublish answers where the bus did not take what was published.
+func refusePublish(err error) proxy.Respond {
+	return proxy.Refuse("bus_down", err.Error())
 }
 
 // refuseInput answers for input that is wrong; nothing was published.

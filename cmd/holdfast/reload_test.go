@@ -571,8 +571,8 @@ func TestReload_WithoutAFileItIsRefusedAndLogged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Admin.Listen = "127.0.0.1:0"
-	config.Publish.Listen = "127.0.0.1:0"
+	config.Admin.Listen.Address = "127.0.0.1:0"
+	config.Publish.Listen.Address = "127.0.0.1:0"
 	out := new(syncBuffer)
 	log, access, err := newLoggers(config.Log, out)
 	if err != nil {

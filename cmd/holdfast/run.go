@@ -30,23 +30,28 @@ import (
 // holdfast is the wired process: everything that a configuration becomes.
 type holdfast struct {
 	// fixed
-	log       *zap.Logger
-	access    *zap.Logger
-	load      func() (*fileConfig, error) // reads the configuration again; nil: there is no file
-	server    *proxy.Server
-	holds     *holds.Holds
-	admin     *proxy.Server // nil: off
-	publisher *proxy.Server // nil: off
-	listeners []net.Listener
-	adminLn   net.Listener
-	publishLn net.Listener
-	health    *health.Health
-	first     *fileConfig   // what was read at the start
-	rewired   chan struct{} // a reload was made
-	drainNow  chan struct{} // POST /drain
-	broken    chan error    // a listener that cannot go on
+	log          *zap.Logger
+	access       *zap.Logger
+	load         func() (*fileConfig, error) // reads the configuration again; nil: there is no file
+	server       *proxy.Server
+	holds        *holds.Holds
+	admin        *proxy.Server // nil: off
+	publisher    *proxy.Server // nil: off
+	listeners    []net.Listener
+	adminLn      net.Listener
+	publishLn    net.Listener
+	health       *health.Health
+	feed         *feed           // of the dashboard; nil: admin is off
+	certificates []*certificates // of the listeners with TLS
+	unwatch      func()          // ends the watching of their files
+	first        *fileConfig     // what was read at the start
+	busKind      string          // its bus\'s
+	rewired      chan struct{}   // a reload was made
+	drainNow     chan struct{}   // POST /drain
+	broken       chan error      // a listener that cannot go on
 
 	state           atomic.Int32
+	drainFrom       atomic.Int64 // unix nanoseconds; 0: no drain
 	reloads, failed atomic.Uint64
 
 	reloading sync.Mutex    // one reload at a time; guards retired
@@ -72,24 +77,32 @@ func start(config *fileConfig, load func() (*fileConfig, error), log, access *za
 			if h.holds != nil {
 				h.holds.Close()
 			}
+			if h.feed != nil {
+				h.feed.end()
+			}
 		}
 	}()
-	for _, address := range config.Listen {
-		if err := h.bind(address, "listen", func(ln net.Listener) { h.listeners = append(h.listeners, ln) }); err != nil {
+	for i, address := range config.Listen {
+		if err := h.bind(address, config.listenPath(i), func(ln net.Listener) { h.listeners = append(h.listeners, ln) }); err != nil {
 			return nil, err
 		}
 	}
-	if config.Admin.Listen != "" {
+	if config.Admin.Listen.Address != "" {
 		if err := h.bind(config.Admin.Listen, "admin.listen", func(ln net.Listener) { h.adminLn = ln }); err != nil {
 			return nil, err
 		}
 	}
-	if config.Publish.Listen != "" {
+	if config.Publish.Listen.Address != "" {
 		if err := h.bind(config.Publish.Listen, "publish.listen", func(ln net.Listener) { h.publishLn = ln }); err != nil {
 			return nil, err
 		}
 	}
-	if h.holds, err = holds.New(h.holdsConfig(config), log); err != nil {
+	held := h.holdsConfig(config)
+	if held.Bus, err = config.openBus(); err != nil {
+		return nil, err
+	}
+	h.busKind = config.busKind()
+	if h.holds, err = holds.New(held, log); err != nil {
 		return nil, err
 	}
 	h.health = health.New(health.Config{
@@ -97,7 +110,7 @@ func start(config *fileConfig, load func() (*fileConfig, error), log, access *za
 		Ask: h.ask, Interval: h.healthInterval, Routes: h.routeCounts, Memory: func() int64 { return h.server.Memory() },
 		Spool:   func() (int64, uint64) { return h.server.Spool() },
 		Reloads: func() (uint64, uint64) { return h.reloads.Load(), h.failed.Load() },
-		Holds:   h.holdCounts, Limits: h.limits,
+		Holds:   h.holdCounts, Limits: h.limits, Channels: h.topChannels, Drain: h.drainClock, Bus: h.busCounts,
 	})
 	w := h.wire(config, nil)
 	if h.server, err = proxy.New(h.proxyConfig(config), h.routes(w), log, access); err != nil {
@@ -105,6 +118,9 @@ func start(config *fileConfig, load func() (*fileConfig, error), log, access *za
 	}
 	h.wiring.Store(w)
 	if h.adminLn != nil {
+		if h.feed, err = newFeed(h.health.NewWatch(), func() { h.admin.HoldLeft() }, log); err != nil {
+			return nil, err
+		}
 		if h.admin, err = h.newAdmin(config); err != nil {
 			return nil, err
 		}
@@ -122,14 +138,28 @@ func start(config *fileConfig, load func() (*fileConfig, error), log, access *za
 	for _, ln := range h.listeners {
 		go h.accept(h.server, ln)
 	}
+	if len(h.certificates) > 0 {
+		ended := make(chan struct{})
+		h.unwatch = sync.OnceFunc(func() { close(ended) })
+		go h.watchCertificates(ended)
+	}
 	h.logStart(config)
 	return h, nil
 }
 
-func (h *holdfast) bind(address, key string, keep func(net.Listener)) error {
-	ln, err := listen(address)
+func (h *holdfast) bind(a address, key string, keep func(net.Listener)) error {
+	ln, err := listen(a.Address)
 	if err != nil {
-		return fmt.Errorf("cannot listen on %s: %w; change %s, or end what holds it", address, err, key)
+		return fmt.Errorf("cannot listen on %s: %w; change %s, or end what holds it", a.Address, err, key)
+	}
+	if a.TLS != nil {
+		own, err := newCertificates(key, *a.TLS, h.log)
+		if err != nil {
+			ln.Close()
+			return fmt.Errorf("cannot serve TLS on %s: %s.%w", a.Address, key, err)
+		}
+		h.certificates = append(h.certificates, own)
+		ln = own.listen(ln)
 	}
 	keep(ln)
 	return nil
@@ -199,6 +229,7 @@ func (h *holdfast) reload() (unchanged []string, err error) {
 	h.wiring.Store(w)
 	h.holds.Configure(h.holdsConfig(config))
 	config.limitMemory()
+	h.lookAtCertificates()
 	for _, u := range w.upstreams {
 		u.Apply()
 	}
@@ -259,6 +290,7 @@ func fixedChanges(old, now *fileConfig) (keys []string) {
 	differs("listen", old.Listen, now.Listen)
 	differs("publish", old.Publish, now.Publish)
 	differs("admin", old.Admin, now.Admin)
+	differs("bus", old.Bus.URL, now.Bus.URL)
 	differs("log.level", old.Log.Level, now.Log.Level)
 	differs("log.format", old.Log.Format, now.Log.Format)
 	return keys
@@ -435,7 +467,7 @@ func (c *fileConfig) messagePaths() (paths []string) {
 func (c *fileConfig) lane(name string) lanes.Config {
 	lane := c.Lanes[name]
 	if lane.Kind == "stream" {
-		return lanes.Config{Name: name, Stream: true, Idle: time.Duration(lane.Idle)}
+		return lanes.Config{Name: name, Stream: true, Idle: time.Duration(lane.Idle), ResponseTimeout: time.Duration(lane.ResponseTimeout)}
 	}
 	return lanes.Config{Name: name, Queue: lane.Queue, QueueTimeout: time.Duration(lane.QueueTimeout),
 		ResponseTimeout: time.Duration(lane.ResponseTimeout)}

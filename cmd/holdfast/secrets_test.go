@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"unicode"
@@ -445,9 +444,8 @@ func TestSecrets_FromAnotherMachineNobodyIsNear(t *testing.T) {
 	s.base = "listen: \"10.77.77.78:0\"\nadmin: {listen: \"10.77.77.78:0\"}\npublish: {listen: \"10.77.77.78:0\", keys: [first-key]}\n"
 	s.write(drainLanes, &app{addr: freeAddress(t)})
 	skip, done := "", make(chan struct{})
-	go func() {
+	go onOwnThread(func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the thread ends with this goroutine
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			skip = "no network namespace may be made here: " + err.Error()
 			return
@@ -474,7 +472,7 @@ func TestSecrets_FromAnotherMachineNobodyIsNear(t *testing.T) {
 		if len(far.drainNow) > 0 {
 			t.Error("a refused request drained it")
 		}
-	}()
+	})
 	<-done
 	if skip != "" {
 		t.Skip(skip)

@@ -1,6 +1,10 @@
 package main
 
-import "go.yaml.in/yaml/v3"
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
 
 // MarshalYAML writes a duration as it is read.
 func (d Duration) MarshalYAML() (any, error) { return d.String(), nil }
@@ -24,8 +28,8 @@ func (c *fileConfig) shown() *yaml.Node {
 	if c.Grip.Key != "" {
 		shown.Grip.Key = "(hidden)"
 	}
-	if c.Bus != "memory" {
-		shown.Bus = c.busShown()
+	if c.Bus.URL != "memory" {
+		shown.Bus.URL = strings.Trim(c.busShown(), `"`)
 	}
 	var node yaml.Node
 	if err := node.Encode(&shown); err != nil {

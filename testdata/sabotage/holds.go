@@ -28,12 +28,12 @@ var holdRules = []rule{
 	},
 	{
 		name: "gap-not-told",
-		file: hub, find: "o.gap = !h.known(o.from)", replace: "o.gap = false",
+		file: hub, find: "o.gap = hd.claim == 0 && !h.known(o.from)", replace: "o.gap = false",
 		pkg: "holds", run: histories,
 	},
 	{
 		name: "position-of-another-run-taken-for-ours",
-		file: hub, find: "position%idStep == h.tag && ", replace: "",
+		file: hub, find: "position%idStep == h.tag.Load() && ", replace: "",
 		pkg: "holds", run: histories,
 	},
 	{
@@ -160,7 +160,7 @@ var holdRules = []rule{
 	},
 	{
 		name: "origin-unchecked",
-		file: "proxy/hold.go", find: "if http1.EqualFold(f.Name, \"origin\") && !holds.OriginAllowed(string(f.Value), string(c.req.host), policy) {", replace: "if len(f.Name) < 0 {",
+		file: "proxy/hold.go", find: "if !holds.OriginAllowed(string(f.Value), string(c.req.host), of) {", replace: "if len(f.Name) < 0 {",
 		pkg: "proxy", run: "^TestGrantRoute_APageOfAnotherOriginIsDenied$",
 		timeout: 60 * time.Second, timeoutBites: true,
 	},

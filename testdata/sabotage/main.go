@@ -2,7 +2,7 @@
 // named for it to fail: a test that cannot fail proves nothing.
 //
 //	go run ./testdata/sabotage             all rules
-//	go run ./testdata/sabotage -only NAME  one
+//	go run ./testdata/sabotage -only A,B   some
 //	go run ./testdata/sabotage -list       their names, files and tests
 //
 // Run it from anywhere in the module. No file of the module is written: a
@@ -39,8 +39,8 @@ const (
 )
 
 func main() {
-	rules = slices.Concat(rules, holdRules, gripRules, engineRules, fileRules, doctorRules, moreRules)
-	only := flag.String("only", "", "play the rule of this `name` alone")
+	rules = slices.Concat(rules, holdRules, gripRules, engineRules, fileRules, doctorRules, nameRules, dashboardRules, busRules, benchRules, tlsRules, moreRules)
+	only := flag.String("only", "", "play the rules of these `names` alone, with commas between")
 	list := flag.Bool("list", false, "list the rules and stop")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -49,8 +49,9 @@ func main() {
 	}
 	chosen := rules
 	if *only != "" {
-		if chosen = named(*only); chosen == nil {
-			fmt.Fprintf(os.Stderr, "sabotage: there is no rule %s; -list shows them\n", *only)
+		var unknown string
+		if chosen, unknown = named(strings.Split(*only, ",")); unknown != "" {
+			fmt.Fprintf(os.Stderr, "sabotage: there is no rule %s; -list shows them\n", unknown)
 			os.Exit(2)
 		}
 	}
@@ -73,13 +74,16 @@ func main() {
 	}
 }
 
-func named(name string) []rule {
-	for _, r := range rules {
-		if r.name == name {
-			return []rule{r}
+// named finds the rules of names; an unknown one is given back.
+func named(names []string) (found []rule, unknown string) {
+	for _, name := range names {
+		at := slices.IndexFunc(rules, func(r rule) bool { return r.name == name })
+		if at < 0 {
+			return nil, name
 		}
+		found = append(found, rules[at])
 	}
-	return nil
+	return found, ""
 }
 
 // playAll plays the rules, few at once, and prints one line each in their order.

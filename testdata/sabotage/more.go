@@ -174,7 +174,7 @@ var moreRules = []rule{
 	},
 	{
 		name: "position-while-an-event-is-on-its-way",
-		file: tick, find: "h.beats%positionEvery == 0 && current {", replace: "h.beats%positionEvery == 0 {",
+		file: tick, find: "h.beats%positionEvery == 0 && current && h.state == live {", replace: "h.beats%positionEvery == 0 && h.state == live {",
 		pkg: "holds", run: "^TestHeartbeat_NoPositionGoesOutWhileAnEventIsOnItsWay$",
 	},
 	{
@@ -293,7 +293,7 @@ var moreRules = []rule{
 	},
 	{
 		name: "drained-from-another-machine",
-		file: admin, find: "case local && !asked.Near:", replace: "case false:",
+		file: admin, find: "case local && !stands(asked):", replace: "case false:",
 		pkg: "cmd/holdfast", run: "^TestAdmin_FromAnotherMachineWhatIsLocalNeedsAKey$",
 		timeout: 90 * time.Second, timeoutBites: true,
 	},
@@ -337,7 +337,7 @@ var moreRules = []rule{
 	},
 	{
 		name: "published-from-anywhere-without-a-key",
-		file: "cmd/holdfast/config_listen.go", find: "len(own.Keys) == 0 && !bound[before].isLocal() {", replace: "false {",
+		file: "cmd/holdfast/config_listen.go", find: "len(own.Keys) == 0 && !bound[before].isLocal() && !own.Listen.asksClients() {", replace: "false {",
 		pkg: "cmd/holdfast", run: invalid,
 	},
 	{

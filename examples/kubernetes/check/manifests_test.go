@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -33,7 +34,15 @@ var kinds = map[string]func() any{
 	"v1 ConfigMap":                       func() any { return new(corev1.ConfigMap) },
 	"v1 Service":                         func() any { return new(corev1.Service) },
 	"networking.k8s.io/v1 NetworkPolicy": func() any { return new(networkingv1.NetworkPolicy) },
+
+	// Of the components alone.
+	"v1 Secret":           func() any { return new(corev1.Secret) },
+	"apps/v1 StatefulSet": func() any { return new(appsv1.StatefulSet) },
+	"batch/v1 Job":        func() any { return new(batchv1.Job) },
 }
+
+// baseKinds are those of the manifests that stand beside the kustomization, one of each.
+var baseKinds = []string{"apps/v1 Deployment", "networking.k8s.io/v1 NetworkPolicy", "v1 ConfigMap", "v1 Service"}
 
 // decode reads one manifest into its type: a field that the type does not have,
 // one that is there twice, and a value of another type are errors.
@@ -112,8 +121,8 @@ func files(t *testing.T) map[string]any {
 func load(t *testing.T) (e example) {
 	t.Helper()
 	objects := files(t)
-	if len(objects) != len(kinds) {
-		t.Fatalf("want one manifest of each kind, got %v", slices.Sorted(maps.Keys(objects)))
+	if got := slices.Sorted(maps.Keys(objects)); !slices.Equal(got, baseKinds) {
+		t.Fatalf("want one manifest of each kind, got %v", got)
 	}
 	e.config, e.deployment = objects["v1 ConfigMap"].(*corev1.ConfigMap), objects["apps/v1 Deployment"].(*appsv1.Deployment)
 	e.service, e.policy = objects["v1 Service"].(*corev1.Service), objects["networking.k8s.io/v1 NetworkPolicy"].(*networkingv1.NetworkPolicy)
@@ -237,6 +246,20 @@ func TestService_AndPolicyMeanTheSidecarsPortsByNumber(t *testing.T) {
 // Pod Security Standards, "restricted".
 func TestDeployment_FitsTheRestrictedProfile(t *testing.T) {
 	pod := load(t).pod()
+	wantRestricted(t, pod)
+	for _, volume := range pod.Volumes {
+		if volume.ConfigMap == nil && volume.EmptyDir == nil {
+			t.Errorf("the volume %s is neither a ConfigMap nor an emptyDir", volume.Name)
+		}
+	}
+	if c := pod.InitContainers[0].SecurityContext; c.ReadOnlyRootFilesystem == nil || !*c.ReadOnlyRootFilesystem || c.RunAsUser == nil || *c.RunAsUser != imageUser(t) {
+		t.Errorf("the sidecar: %+v, want a root that cannot be written and the image's user", c)
+	}
+}
+
+// wantRestricted: nothing of a pod may do more than it has to, and each container has its share of the node.
+func wantRestricted(t *testing.T, pod *corev1.PodSpec) {
+	t.Helper()
 	if c := pod.SecurityContext; c == nil || c.RunAsNonRoot == nil || !*c.RunAsNonRoot || c.SeccompProfile == nil || c.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 		t.Errorf("the pod: %+v", c)
 	}
@@ -251,14 +274,6 @@ func TestDeployment_FitsTheRestrictedProfile(t *testing.T) {
 		if r := container.Resources; r.Requests.Cpu().IsZero() || r.Requests.Memory().IsZero() || r.Limits.Memory().IsZero() || r.Limits.Memory().Cmp(*r.Requests.Memory()) < 0 {
 			t.Errorf("%s: resources %+v", container.Name, r)
 		}
-	}
-	for _, volume := range pod.Volumes {
-		if volume.ConfigMap == nil && volume.EmptyDir == nil {
-			t.Errorf("the volume %s is neither a ConfigMap nor an emptyDir", volume.Name)
-		}
-	}
-	if c := pod.InitContainers[0].SecurityContext; c.ReadOnlyRootFilesystem == nil || !*c.ReadOnlyRootFilesystem || c.RunAsUser == nil || *c.RunAsUser != imageUser(t) {
-		t.Errorf("the sidecar: %+v, want a root that cannot be written and the image's user", c)
 	}
 }
 

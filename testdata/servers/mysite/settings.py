@@ -1,0 +1,11 @@
+SECRET_KEY = "only for the tests"
+DEBUG = False
+ALLOWED_HOSTS = ["*"]
+ROOT_URLCONF = "mysite.urls"
+WSGI_APPLICATION = "mysite.wsgi.application"
+INSTALLED_APPS = []
+MIDDLEWARE = ["django.middleware.common.CommonMiddleware"]
+DATABASES = {}
+USE_TZ = True
+USE_I18N = False
+DATA_UPLOAD_MAX_MEMORY_SIZE = None  # /upload takes bodies of any size
