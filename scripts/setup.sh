@@ -16,6 +16,8 @@ has_c() { command -v "${CC:-gcc}" >/dev/null && [[ -e /usr/include/stdlib.h ]]; 
 # Its programs stand beside PATH, a folder for each version.
 has_postgresql() { compgen -G '/usr/lib/postgresql/*/bin/initdb' || command -v initdb; }
 
+has_uwsgi_python() { compgen -G '/usr/lib/uwsgi/plugins/python3*_plugin.so'; }
+
 missing=()
 needs() { # needs PACKAGE CHECK...
   local package=$1
@@ -37,7 +39,15 @@ check() {
     needs util-linux command -v unshare
     needs nodejs command -v node
     needs npm command -v npm
+    # The servers of docs/slots.md.
+    needs python3-gevent imports gevent
+    needs python3-eventlet imports eventlet
+    needs python3-waitress imports waitress
+    needs daphne imports daphne
+    needs uwsgi-core command -v uwsgi
+    needs uwsgi-plugin-python3 has_uwsgi_python
     needs curl command -v curl
+    needs openssl command -v openssl
     needs redis-server command -v redis-server
     needs postgresql has_postgresql
     needs nginx-light command -v nginx
