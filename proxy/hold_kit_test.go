@@ -313,6 +313,14 @@ func (s *holdSite) wantServed(t *testing.T, c *wireClient) {
 	c.wantAnswer(t, "GET", 200, "next")
 }
 
+// endEach ends the holds of a channel one by one: the channel's end would have a
+// position of its own.
+func (s *holdSite) endEach(channel string) {
+	for _, connection := range s.holds.Connections(channel) {
+		s.holds.End(holds.EndRequest{Connection: connection})
+	}
+}
+
 // wantNoInstruction requires that nothing of an instruction is in the fields.
 func wantNoInstruction(t *testing.T, fields [][2]string) {
 	t.Helper()

@@ -149,7 +149,7 @@ func TestHold_AClientThatComesBackIsGivenWhatItMissed(t *testing.T) {
 			v.answer(ok(joinNews, ""))
 			client.wantHeldHead(t)
 			client.wantBytes(t, chunk(": open\n\n"+idBlock(c.from))+c.replayed)
-			s.holds.End(holds.EndRequest{Channel: "news"})
+			s.endEach("news")
 			client.wantBytes(t, "0\r\n\r\n")
 			client.wantEnd(t, false)
 		})

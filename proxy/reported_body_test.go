@@ -99,7 +99,7 @@ func TestForward_TrailersAreNoFieldsAndTheConnectionsGoOn(t *testing.T) {
 					a.readUpload(fields)
 				}
 				announced := map[bool]string{true: "Trailer: X-Checksum\r\n"}[strings.Contains(line, "/announced")]
-				a.say("HTTP/1.1 200 OK\r\n" + announced + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Checksum: abc\r\nServer-Timing: db\r\n\r\n")
+				a.say("HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n" + announced + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Checksum: abc\r\nServer-Timing: db\r\n\r\n")
 			}
 		})
 		c := dialWire(t, s.addr)

@@ -68,7 +68,7 @@ func TestHold_OfWhateverAClientComesBackWithTheOutcomeIsKnown(t *testing.T) {
 			s.view(t).answer(ok(joinNews, ""))
 			client.wantHeldHead(t)
 			client.wantBytes(t, c.want)
-			s.holds.End(holds.EndRequest{Channel: "news"})
+			s.endEach("news")
 			client.wantBytes(t, lastChunk)
 		})
 	}

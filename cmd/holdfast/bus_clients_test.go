@@ -9,24 +9,25 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 )
 
 // Clients that are held at the nodes of a bus, and come back where they were.
 
-// busGot is what a client got: an event, or for n < 0 a gap between two positions.
+// busGot is what a client got: an event, or for n < 0 a gap between two positions,
+// when so many events of the ledger had been begun.
 type busGot struct {
 	n        int
 	id, last int64
+	begun    int
 }
 
 // busClient holds a stream at some node, and comes back to another where it is cut.
 type busClient struct {
-	t        *testing.T
 	index    int
 	path     string
 	channels []string
 	nodes    []string // their addresses
+	begun    func() int
 
 	first  int64 // the position that it was given at first
 	id     string
@@ -91,7 +92,7 @@ func (c *busClient) take(b block) {
 		if err := json.Unmarshal([]byte(b.data), &told); err != nil {
 			c.faults = append(c.faults, fmt.Sprintf("a gap of %q", b.data))
 		}
-		c.got = append(c.got, busGot{-1, told.Head, told.Last})
+		c.got = append(c.got, busGot{-1, told.Head, told.Last, c.begun()})
 		c.gaps.Add(1)
 	case b.hasData:
 		n, err := strconv.Atoi(b.data)
@@ -111,7 +112,8 @@ func (c *busClient) take(b block) {
 
 // holdMany has clients hold at all nodes, each by a grant, but one in ten by a
 // view in more channels than one, until stop is called.
-func holdMany(t *testing.T, nodes []*node, channels []string, count int) (clients []*busClient, stop func()) {
+func (l *busLedger) holdMany(nodes []*node, count int) (clients []*busClient, stop func()) {
+	t, channels := l.t, l.channels
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -119,7 +121,7 @@ func holdMany(t *testing.T, nodes []*node, channels []string, count int) (client
 	stop = sync.OnceFunc(func() { cancel(); all.Wait() })
 	t.Cleanup(stop)
 	for i := range count {
-		c := &busClient{t: t, index: i, channels: channels[i%len(channels):][:1]}
+		c := &busClient{index: i, begun: l.begun, channels: channels[i%len(channels):][:1]}
 		c.path = granted(c.channels[0])
 		if i%10 == 9 {
 			c.channels = []string{channels[i%len(channels)], channels[(i+1)%len(channels)], channels[(i/10)%len(channels)]}

@@ -182,6 +182,13 @@ func (l *busLedger) publishSteadily(publishers int) (orders *[][]int, stop func(
 	return orders, stop
 }
 
+// begun is how many events there are.
+func (l *busLedger) begun() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.events)
+}
+
 // untilTaken waits until so many more were taken on each of the ways, without those left out.
 func (l *busLedger) untilTaken(more int, without ...int) {
 	l.t.Helper()
@@ -325,7 +332,7 @@ func TestBus_EveryClientHasEveryEventOnceInOneOrderWhileNodesAndTheEngineAreKill
 		a.start()
 		s := &busSite{e: e, nodes: startNodes(t, e, 3, fmt.Sprintf(busRoutes, "http://"+a.addr))}
 		s.busLedger = newBusLedger(t, e, s.nodes, []string{"a", "b", "c", "d", "e"})
-		clients, leave := holdMany(t, s.nodes, s.channels, count)
+		clients, leave := s.holdMany(s.nodes, count)
 		s.clients = clients
 		orders, stop := s.publishSteadily(4)
 		s.untilTaken(3)
@@ -346,7 +353,7 @@ func TestBus_ARedisThatHasLostWhatItHadIsToldOfToEveryHold(t *testing.T) {
 	e := startRedis(t) // which keeps nothing
 	nodes := startNodes(t, e, 3, quick(t))
 	l := newBusLedger(t, e, nodes, []string{"a", "b", "c"})
-	clients, leave := holdMany(t, nodes, l.channels, 60)
+	clients, leave := l.holdMany(nodes, 60)
 	orders, stop := l.publishSteadily(4)
 	l.untilTaken(3)
 	for times, lose := range []func(){

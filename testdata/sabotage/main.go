@@ -276,11 +276,11 @@ func (s *saboteur) test(ctx context.Context, r rule, overlay string) (result, er
 	ctx, cancel := context.WithTimeout(ctx, timeout+buildTimeout)
 	defer cancel()
 	args := []string{"test", "-json", "-count=1", "-timeout", timeout.String(), "-run", r.run}
-	if overlay != "" {
-		args = append(args, "-overlay", overlay)
-	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "./"+r.pkg)...)
 	cmd.Dir = s.root
+	if overlay != "" { // in the environment it reaches what a test builds, too
+		cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
+	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	var out, errOut bytes.Buffer
