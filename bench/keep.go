@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"holdfast/bench/bus"
 	"holdfast/bench/peer"
 	"holdfast/bench/table"
 )
@@ -34,6 +35,9 @@ func keep(bench *peer.Bench, how output, b benchmark, r report, stderr io.Writer
 	if cause := whyNotWritten(bench, tables); cause != "" {
 		fmt.Fprintf(stderr, "%s: not written to %s: %s\n", b.name, page, cause)
 		return nil
+	}
+	if b.name == "bus" {
+		return bus.WritePage(bench.Path(bus.Page), bench.Environment(), tables)
 	}
 	return writePage(bench.Path(page), b.name, bench.Environment(), tables)
 }

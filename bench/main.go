@@ -14,6 +14,7 @@
 //	proxied    CPU time per proxied request, beside HAProxy, nginx, Caddy and others
 //	mixed      a fast view beside slow ones, and what event streams cost, with and without Holdfast
 //	setup      holds opened a second, beside Nchan and Pushpin
+//	bus        what a bus costs beside one node, with Redis and with PostgreSQL
 //	growth     how costs grow with holds, channels, routes and lanes; Holdfast alone
 //	isolation  a fast view's latency while a slow view of the same app is busy
 //	wirepeers  what each makes of the raw requests of testdata/wire
@@ -28,8 +29,9 @@
 // a single request or event that was not answered or delivered as it should be.
 //
 // What was measured is added, round by round, to bin/bench.jsonl as lines of
-// JSON. --write replaces the region of each benchmark in docs/benchmarks.md, and
-// the pictures beside it, if all of its rows and cases ran and are valid.
+// JSON. --write replaces the region of each benchmark in docs/benchmarks.md (that
+// of bus is in docs/scale.md), and the pictures beside it, if all of its rows and
+// cases ran and are valid.
 //
 // Figures are only as good as the machine was quiet. How much other work it did
 // is printed with them. How each benchmark is made fair is in its README.md.
@@ -49,6 +51,7 @@ import (
 	"strings"
 	"syscall"
 
+	"holdfast/bench/bus"
 	"holdfast/bench/fanout"
 	"holdfast/bench/growth"
 	"holdfast/bench/held"
@@ -219,6 +222,7 @@ func benchmarks(flags *flag.FlagSet) []benchmark {
 		{"proxied", proxied.Rows(), func(ctx context.Context, bench *peer.Bench) (report, error) { return cost.Run(ctx, bench) }},
 		{"mixed", mixed.Rows(), func(ctx context.Context, bench *peer.Bench) (report, error) { return mixed.Run(ctx, bench) }},
 		{"setup", setup.Rows(), func(ctx context.Context, bench *peer.Bench) (report, error) { return setup.Run(ctx, bench) }},
+		{"bus", bus.Rows(), func(ctx context.Context, bench *peer.Bench) (report, error) { return bus.Run(ctx, bench) }},
 		{"growth", growth.Rows(), func(ctx context.Context, bench *peer.Bench) (report, error) { return growth.Run(ctx, bench) }},
 		{"isolation", isolation.Rows(), func(ctx context.Context, bench *peer.Bench) (report, error) { return lanes.Run(ctx, bench) }},
 		{"wirepeers", wirepeers.Rows(), func(ctx context.Context, bench *peer.Bench) (report, error) { return wire.Run(ctx, bench) }},
