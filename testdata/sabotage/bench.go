@@ -72,4 +72,19 @@ var benchRules = []rule{
 		file: "bench/barewrites/main.go", find: "\t\t\tlost++", replace: "\t\t\treached++",
 		pkg: "bench/barewrites", run: "^TestPublish_CountsWhatASocketDidNotTake$",
 	},
+	{
+		name: "bench-bus-marks-in-any-order",
+		file: "bench/bus/page.go", find: " || to < from", replace: "",
+		pkg: "bench/bus", run: "^TestWritePage_ReplacesItsRegionAndNothingElse$",
+	},
+	{
+		name: "bench-bus-writes-beyond-its-region",
+		file: "bench/bus/page.go", find: "page[:from], bytes.TrimSpace(text), page[to:]", replace: "page[:from], bytes.TrimSpace(text), page[to:to+len(end)]",
+		pkg: "bench/bus", run: "^TestWritePage_ReplacesItsRegionAndNothingElse$",
+	},
+	{
+		name: "bench-bus-failure-unsaid",
+		file: "bench/bus/bus.go", find: "of.Failure = row.Failure", replace: "_ = row.Failure",
+		pkg: "bench/bus", run: "^TestPart_HasTheFiguresOfItsColumnsAndEachFailure$",
+	},
 }
