@@ -72,17 +72,18 @@ func (d *decoder) decodeAddress(path string, node *yaml.Node, into reflect.Value
 			return true
 		}
 		one := reflect.New(reflect.TypeFor[address]()).Elem()
-		d.oneAddress(path, node, one, tag, addressesNeed)
+		d.textOrMapping(path, node, one, tag, addressesNeed)
 		into.Set(reflect.ValueOf(addresses{one.Interface().(address)}))
 		return true
 	case reflect.TypeFor[address]():
-		d.oneAddress(path, node, into, tag, addressNeed)
+		d.textOrMapping(path, node, into, tag, addressNeed)
 		return true
 	}
 	return false
 }
 
-func (d *decoder) oneAddress(path string, node *yaml.Node, into reflect.Value, tag reflect.StructTag, need string) {
+// textOrMapping reads a value that is a mapping, or its first key's text alone.
+func (d *decoder) textOrMapping(path string, node *yaml.Node, into reflect.Value, tag reflect.StructTag, need string) {
 	switch {
 	case node.Kind == yaml.MappingNode:
 		d.structure(path, node, into)

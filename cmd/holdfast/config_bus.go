@@ -34,14 +34,7 @@ func (d *decoder) decodeBus(path string, node *yaml.Node, into reflect.Value, ta
 	if into.Type() != reflect.TypeFor[busConfig]() {
 		return false
 	}
-	switch {
-	case node.Kind == yaml.MappingNode:
-		d.structure(path, node, into)
-	case node.Kind != yaml.ScalarNode || isNull(node):
-		d.mismatch(path, node, busNeed, tag)
-	default:
-		d.scalar(path, node, into.Field(0), tag)
-	}
+	d.textOrMapping(path, node, into, tag, busNeed)
 	return true
 }
 
