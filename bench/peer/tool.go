@@ -31,8 +31,8 @@ const NchanModule = "/usr/lib/nginx/modules/ngx_nchan_module.so"
 
 // Packages are Debian's names of all that a benchmark may need.
 var Packages = []string{
-	"gunicorn", "haproxy", "libnginx-mod-nchan", "nginx-light", "pushpin", "python3-django",
-	"python3-uvicorn", "wrk", "zurl",
+	"gunicorn", "haproxy", "libnginx-mod-nchan", "nginx-light", "postgresql", "pushpin", "python3-django",
+	"python3-uvicorn", "redis-server", "wrk", "zurl",
 }
 
 // Installed says whether the program is there.
