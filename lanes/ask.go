@@ -44,7 +44,7 @@ func (l *Lane) Ask(target *upstream.Target, wait time.Duration) (Answer, error) 
 		return Failed, err
 	}
 	defer ex.Close()
-	if err := ex.arm(wait); err != nil {
+	if err := ex.arm(time.Now(), wait); err != nil {
 		return Failed, err
 	}
 	res, err := conn.Head(false, nil)

@@ -120,9 +120,9 @@ func (ex *Exchange) elsewhere(cause error) error {
 	return nil
 }
 
-// arm moves the read deadline to d from now, if what is set is not near
+// arm moves the read deadline to d from now on, if what is set is not near
 // enough: moving it costs, and nobody waits for a timeout to the second.
-func (ex *Exchange) arm(d time.Duration) error {
+func (ex *Exchange) arm(now time.Time, d time.Duration) error {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if ex.interrupted {
@@ -135,7 +135,7 @@ func (ex *Exchange) arm(d time.Duration) error {
 		}
 		return nil
 	}
-	at := time.Now().Add(d)
+	at := now.Add(d)
 	if stale := at.Sub(ex.slot.deadline); stale < 0 || stale > min(time.Second, d/8) {
 		ex.slot.deadline = at
 		ex.slot.conn.SetReadDeadline(at)
@@ -166,8 +166,8 @@ func (ex *Exchange) note(err error) error {
 // upstream closed without a byte of answer within five seconds of sending;
 // nothing else ever is.
 func (ex *Exchange) Head(interim func(*upstream.Response)) (*upstream.Response, error) {
-	for sent := int64(0); ; {
-		if err := ex.arm(ex.slot.lane.cfg.Load().ResponseTimeout); err != nil {
+	for sent, now := int64(0), ex.sentAt; ; now = time.Now() {
+		if err := ex.arm(now, ex.slot.lane.cfg.Load().ResponseTimeout); err != nil {
 			return nil, ex.note(err)
 		}
 		res, err := ex.readHead(interim)
@@ -266,7 +266,7 @@ func (ex *Exchange) ReadSoon(p []byte) (int, error) {
 func (ex *Exchange) read(p []byte, d time.Duration) (int, error) {
 	conn := ex.slot.conn
 	if !conn.Buffered() {
-		if err := ex.arm(d); err != nil {
+		if err := ex.arm(time.Now(), d); err != nil {
 			return 0, ex.note(err)
 		}
 	}
@@ -287,11 +287,12 @@ func (ex *Exchange) end() {
 	if ex.slot.lane.cfg.Load().Stream && ex.res.Framing == upstream.FramingChunked {
 		ex.trailer = append([]byte(nil), ex.slot.conn.Trailer()...)
 	}
+	ended := ex.slot.conn.UsedAt()
 	if !ex.slot.conn.Reusable() || !ex.slot.Target().KeepAlive() {
 		ex.slot.closeConn()
 	}
 	ex.requestDone()
-	ex.slot.Release()
+	ex.slot.releaseAt(ended)
 }
 
 // requestDone says that nothing of the request is needed any more: no writer

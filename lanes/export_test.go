@@ -17,7 +17,7 @@ func (s *Slot) ReleaseWhen(f func()) {
 	s.lane.mu.Lock()
 	defer s.lane.mu.Unlock()
 	f()
-	s.lane.put(s)
+	s.lane.put(s, time.Now())
 }
 
 // SentEarlier makes the request one that was sent d earlier.

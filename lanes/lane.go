@@ -242,7 +242,7 @@ func (l *Lane) takeFrom(p *place) *Slot {
 }
 
 // put makes a slot free again and serves whoever waits first. l.mu is held.
-func (l *Lane) put(slot *Slot) {
+func (l *Lane) put(slot *Slot, now time.Time) {
 	if slot.state == free {
 		panic("lanes: slot released twice")
 	}
@@ -250,7 +250,7 @@ func (l *Lane) put(slot *Slot) {
 		l.abandoned--
 	}
 	slot.state = free
-	slot.since = time.Now()
+	slot.since = now
 	l.inUse--
 	if slot.retired {
 		l.drop(slot)

@@ -59,10 +59,13 @@ func (s *Slot) Number() int { return s.number }
 func (s *Slot) Target() *upstream.Target { return s.place.target }
 
 // Release gives the slot back unused. Do takes that duty over.
-func (s *Slot) Release() {
+func (s *Slot) Release() { s.releaseAt(time.Now()) }
+
+// releaseAt gives it back where the time is known.
+func (s *Slot) releaseAt(now time.Time) {
 	s.lane.mu.Lock()
 	defer s.lane.mu.Unlock()
-	s.lane.put(s)
+	s.lane.put(s, now)
 }
 
 // abandon marks the slot: its client's part is over.

@@ -328,7 +328,7 @@ func (c *clientConn) setIdle(idle bool) {
 		return
 	}
 	c.idleAt = time.Now()
-	c.extendRead(c.site.cfg.IdleTimeout)
+	c.extendReadFrom(c.idleAt, c.site.cfg.IdleTimeout)
 }
 
 // idleSince says whether the connection waits for a request, and since when.
@@ -454,8 +454,10 @@ func (c *clientConn) detach() {
 }
 
 // extendRead moves the read deadline to d from now, unless it is near enough.
-func (c *clientConn) extendRead(d time.Duration) {
-	at := time.Now().Add(d)
+func (c *clientConn) extendRead(d time.Duration) { c.extendReadFrom(time.Now(), d) }
+
+func (c *clientConn) extendReadFrom(now time.Time, d time.Duration) {
+	at := now.Add(d)
 	if stale := at.Sub(c.readBy); stale < 0 || stale > min(time.Second, d/8) {
 		c.setReadBy(at)
 	}

@@ -166,7 +166,11 @@ func (c *clientConn) requestHead(dst []byte, bodyLength int64, keepAlive bool) [
 	}
 	dst = c.appendForwarded(dst)
 	dst = append(append(append(dst, "X-Request-ID: "...), c.requestID...), "\r\nX-Request-Start: t="...)
-	dst = strconv.AppendInt(dst, time.Now().UnixMicro(), 10)
+	began := c.record.started
+	if c.req.hasBody() { // which was waited for
+		began = time.Now()
+	}
+	dst = strconv.AppendInt(dst, began.UnixMicro(), 10)
 	dst = append(c.site.signer.append(append(dst, "\r\n"...)), c.last...)
 	if c.positionAt = 0; c.site.cfg.Dialects.M0 && c.site.cfg.Holds != nil {
 		dst = append(dst, "M0-Position: "...)
