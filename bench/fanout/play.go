@@ -59,7 +59,7 @@ func playFanout(ctx context.Context, s *session) (map[string]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen, used, err := s.oneAtATime(ctx, "all", everybody, s.bench.Scaled(40, 3), s.of.Holds)
+	seen, used, err := s.oneAtATime(ctx, "all", everybody, s.bench.Scaled(200, 3), s.of.Holds)
 	if err != nil {
 		return nil, err
 	}
@@ -126,16 +126,33 @@ func playBeside(ctx context.Context, s *session) (map[string]float64, error) {
 		if err := errors.Join(err, <-published); err != nil {
 			return nil, err
 		}
-		if one, err = s.clients.Wait("one", n+1, comeWithin); err != nil {
+		if one, err = s.come("one", one, 1); err != nil {
 			return nil, err
 		}
-		if all, err = s.clients.Wait("all", (n+1)*s.of.Holds, comeWithin); err != nil {
+		if all, err = s.come("all", all, s.of.Holds); err != nil {
 			return nil, err
 		}
 	}
+	published := events * (1 + s.of.Holds)
 	return map[string]float64{
 		"alone_p50_ms": millis(quiet.P50), "p50_ms": millis(one.P50), "p99_ms": millis(one.P99), "all_p99_ms": millis(all.P99),
+		"lost_percent": lostPercent(published, one.Deliveries+all.Deliveries),
 	}, nil
+}
+
+// come waits until so many more deliveries have come to a group than were seen.
+func (s *session) come(group string, before crowd.Seen, more int) (crowd.Seen, error) {
+	within := comeWithin
+	if s.server.Name == holders.Pushpin {
+		within = comeRateWithin
+	}
+	seen, err := s.clients.Wait(group, before.Deliveries+more, within)
+	return seen, s.losses(seen, err)
+}
+
+// lostPercent is how many of what was published did not come.
+func lostPercent(published, came int) float64 {
+	return 100 * float64(published-came) / float64(published)
 }
 
 // playChannels publishes to every channel in turn, several at once.
@@ -198,17 +215,16 @@ func playRate(ctx context.Context, s *session) (map[string]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	lost := events*s.of.Holds - seen.Deliveries
 	return map[string]float64{
 		"cpu_us_delivery": micros(used, seen.Deliveries), "events_per_s": float64(events) / took.Seconds(),
-		"lost_percent": 100 * float64(lost) / float64(events*s.of.Holds), "p50_ms": millis(seen.P50), "p99_ms": millis(seen.P99),
+		"lost_percent": lostPercent(events*s.of.Holds, seen.Deliveries), "p50_ms": millis(seen.P50), "p99_ms": millis(seen.P99),
 	}, nil
 }
 
 const comeRateWithin = 5 * time.Second
 
-// losses is err unless all that it says is that Pushpin lost events: at this rate
-// it does, and a column says how many. From any other server a loss is an error.
+// losses is err unless all that it says is that Pushpin lost events: when they come
+// fast it does, and a column says how many. From any other server a loss is an error.
 func (s *session) losses(seen crowd.Seen, err error) error {
 	if s.server.Name == holders.Pushpin && seen.Closed == 0 && seen.Deliveries > 0 {
 		return nil
