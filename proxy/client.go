@@ -262,11 +262,17 @@ func (c *clientConn) handle() (keep bool, err error) {
 	default:
 		keep, err = c.answerLocal(rt)
 	}
-	var f *fault
-	if !errors.As(err, &f) && !errors.Is(err, errHandedOver) { // a fault is answered, and noted, at the end
+	if err == nil || !isLate(err) {
 		c.done(err)
 	}
 	return keep, err
+}
+
+// isLate reports whether an exchange is noted later than when its request was
+// handled: a fault is answered first, and a connection may be another's now.
+func isLate(err error) bool {
+	var f *fault
+	return errors.As(err, &f) || errors.Is(err, errHandedOver)
 }
 
 // answerLocal answers a route of our own.
@@ -532,35 +538,6 @@ func (c *clientConn) writeOnce(b []byte) error {
 			return errLeft
 		}
 	}
-}
-
-// writeAll is writeOnce for several pieces.
-func (c *clientConn) writeAll(b net.Buffers) error {
-	if c.tls != nil { // which would make a record and a write of each
-		return c.writeJoined(b)
-	}
-	for waiting := -1; ; {
-		c.extendWrite(c.site.cfg.BodyTimeout)
-		n, err := b.WriteTo(c.Conn)
-		c.record.bytes += n
-		if err == nil {
-			return nil
-		}
-		if !c.takesStill(n, err, &waiting) {
-			return errLeft
-		}
-	}
-}
-
-// writeJoined is writeAll in one piece.
-func (c *clientConn) writeJoined(b net.Buffers) error {
-	buffer := outPool.Get().(*[]byte)
-	defer outPool.Put(buffer)
-	joined := (*buffer)[:0]
-	for _, piece := range b {
-		joined = append(joined, piece...)
-	}
-	return c.writeOnce(joined)
 }
 
 // takesStill reports whether a write that timed out, after n bytes, is to go

@@ -270,3 +270,22 @@ func readPiece(ex *lanes.Exchange, out []byte, f framing) ([]byte, int, error) {
 	copy(out[at+len(head):cap(out)], out[at+chunkSpace:at+chunkSpace+n])
 	return append(out[:at+len(head)+n], "\r\n"...), n, err
 }
+
+// readFramed waits for the next piece and gives it as its client gets it: as it
+// is, or as a chunk. It is in scratch.
+func readFramed(ex *lanes.Exchange, scratch []byte, f framing) (piece []byte, err error) {
+	if f != framedChunked {
+		n, err := ex.Read(scratch)
+		return scratch[:n], err
+	}
+	n, err := ex.Read(scratch[chunkSpace : len(scratch)-len("\r\n")])
+	if n == 0 {
+		return nil, err
+	}
+	var space [chunkSpace]byte
+	size := append(strconv.AppendUint(space[:0], uint64(n), 16), "\r\n"...)
+	begin, end := chunkSpace-len(size), chunkSpace+n+len("\r\n")
+	copy(scratch[begin:], size)
+	copy(scratch[chunkSpace+n:], "\r\n")
+	return scratch[begin:end], err
+}

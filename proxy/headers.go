@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"encoding/hex"
 	"math/rand/v2"
 	"strconv"
@@ -203,7 +202,7 @@ func (c *clientConn) nameRequest() {
 // acceptsEvents reports whether the client may be an EventSource.
 func (r *request) acceptsEvents() bool {
 	for _, f := range r.fields {
-		if f.kind == kindAccept && bytes.Contains(bytes.ToLower(f.Value), []byte("text/event-stream")) {
+		if f.kind == kindAccept && http1.ContainsFold(f.Value, "text/event-stream") {
 			return true
 		}
 	}

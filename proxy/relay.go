@@ -3,8 +3,6 @@ package proxy
 import (
 	"errors"
 	"io"
-	"net"
-	"strconv"
 	"sync"
 
 	"go.uber.org/zap"
@@ -29,7 +27,7 @@ type backlog struct {
 	written int64    // to the file
 	read    int64    // from the file
 	ended   bool     // nothing more is put
-	whole   bool     // … because the answer ended as it should
+	resting bool     // the writer waits for more
 	gone    bool     // the writer has given up
 }
 
@@ -107,37 +105,50 @@ func (b *backlog) spool(p []byte, caughtUp bool) bool {
 const pieceBytes = 4 << 10
 
 // end says that nothing more comes.
-func (b *backlog) end(whole bool) {
+func (b *backlog) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ended, b.whole = true, whole
+	b.ended = true
 	b.change.Signal()
 }
 
+// rests reports whether the client has taken all there was: its writer does
+// nothing until more is put.
+func (b *backlog) rests() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.resting && b.isEmpty()
+}
+
+// isEmpty reports whether there is nothing to take. b.mu is held.
+func (b *backlog) isEmpty() bool { return len(b.pieces) == 0 && b.read == b.written }
+
 // next waits for the next piece; nil: there is none any more. What comes from
 // the file is read into scratch.
-func (b *backlog) next(scratch []byte) (piece []byte, whole bool, err error) {
+func (b *backlog) next(scratch []byte) (piece []byte, err error) {
 	b.mu.Lock()
-	for len(b.pieces) == 0 && b.read == b.written && !b.ended {
+	for b.isEmpty() && !b.ended {
+		b.resting = true
 		b.change.Wait()
 	}
+	b.resting = false
 	if len(b.pieces) > 0 {
 		piece = b.pieces[0]
 		b.pieces[0] = nil
 		b.pieces = b.pieces[1:]
 		b.mu.Unlock()
-		return piece, false, nil
+		return piece, nil
 	}
 	from, n := b.read, min(int64(len(scratch)), b.written-b.read)
-	file, whole := b.file, b.whole
+	file := b.file
 	b.mu.Unlock()
 	if n == 0 {
-		return nil, whole, nil
+		return nil, nil
 	}
 	if _, err := file.file.ReadAt(scratch[:n], from); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	return scratch[:n], false, nil
+	return scratch[:n], nil
 }
 
 // taken says that the client has taken the last piece.
@@ -172,21 +183,14 @@ func (b *backlog) close() {
 
 // relayRest passes on an answer of which out is the beginning. This goroutine
 // reads at the upstream's pace, so that the slot is free at the upstream's
-// last byte; another writes at the client's.
+// last byte, and writes what the client takes at once; what it does not take at
+// once goes to a backlog, and another goroutine writes that at the client's pace.
 func (c *clientConn) relayRest(ex *lanes.Exchange, out []byte, f framing, keep bool) (bool, error) {
-	b := newBacklog(c.server)
-	defer b.close()
-	written := make(chan error, 1)
-	go c.writeBacklog(b, ex, out, f, written)
-	scratch := outPool.Get().(*[]byte)
-	readErr := readInto(ex, b, *scratch)
-	outPool.Put(scratch)
+	r := &rest{client: c, ex: ex, framing: f, backlog: newBacklog(c.server), eager: newEager(c)}
+	defer r.backlog.close()
+	readErr := r.pass(out)
 	ex.Close() // what is unfinished is abandoned now, not when the client has taken its part
-	b.end(readErr == io.EOF)
-	if err := <-written; err != nil {
-		return false, errLeft
-	}
-	if errors.Is(readErr, upstream.ErrInterrupted) {
+	if r.finish(readErr) != nil || errors.Is(readErr, errLeft) || errors.Is(readErr, upstream.ErrInterrupted) {
 		return false, errLeft
 	}
 	if readErr != io.EOF {
@@ -198,12 +202,29 @@ func (c *clientConn) relayRest(ex *lanes.Exchange, out []byte, f framing, keep b
 	return keep, nil
 }
 
-// readInto reads the answer into the backlog; io.EOF: it ended as it should.
-func readInto(ex *lanes.Exchange, b *backlog, scratch []byte) error {
+// rest is an answer on its way from the upstream to its client.
+type rest struct {
+	client  *clientConn
+	ex      *lanes.Exchange
+	framing framing
+	backlog *backlog
+	eager   *eager
+	written chan error // of the goroutine that writes the backlog; nil: there is none yet
+}
+
+// pass sends out, then what comes; io.EOF: it ended as it should.
+func (r *rest) pass(out []byte) error {
+	if err := r.send(out); err != nil {
+		return err
+	}
+	scratch := outPool.Get().(*[]byte)
+	defer outPool.Put(scratch)
 	for {
-		n, err := ex.Read(scratch)
-		if n > 0 && !b.put(scratch[:n]) {
-			return errLeft
+		piece, err := readFramed(r.ex, *scratch, r.framing)
+		if len(piece) > 0 {
+			if err := r.send(piece); err != nil {
+				return err
+			}
 		}
 		if err != nil {
 			return err
@@ -211,41 +232,58 @@ func readInto(ex *lanes.Exchange, b *backlog, scratch []byte) error {
 	}
 }
 
-// writeBacklog writes out, then what comes, until the backlog has ended or
-// the client takes no more; then the exchange is interrupted, unless it is
-// over already.
-func (c *clientConn) writeBacklog(b *backlog, ex *lanes.Exchange, out []byte, f framing, written chan<- error) {
+// send gives p to the client, or keeps a copy of what it does not take at once.
+// While something is kept, all that follows is kept behind it.
+func (r *rest) send(p []byte) error {
+	if r.written == nil || r.backlog.rests() {
+		n, err := r.eager.write(p)
+		if err != nil {
+			return errLeft
+		}
+		if p = p[n:]; len(p) == 0 {
+			return nil
+		}
+	}
+	if r.written == nil {
+		r.written = make(chan error, 1)
+		go r.writeBacklog()
+	}
+	if !r.backlog.put(p) {
+		return errLeft
+	}
+	return nil
+}
+
+// finish waits until the client has taken everything, or takes no more.
+func (r *rest) finish(readErr error) (err error) {
+	if readErr == io.EOF && r.framing == framedChunked {
+		err = r.send([]byte(lastChunk))
+	}
+	r.backlog.end()
+	if r.written != nil {
+		err = errors.Join(err, <-r.written)
+	}
+	return err
+}
+
+// writeBacklog writes what is kept until the backlog has ended or the client
+// takes no more; then the exchange is interrupted, unless it is over already.
+func (r *rest) writeBacklog() {
 	scratch := outPool.Get().(*[]byte)
 	defer outPool.Put(scratch)
-	err := c.writeOnce(out)
+	var err error
 	for err == nil {
 		var piece []byte
-		var whole bool
-		if piece, whole, err = b.next(*scratch); err != nil {
-			break
-		}
-		if piece == nil {
-			if whole && f == framedChunked {
-				err = c.writeOnce([]byte(lastChunk))
-			}
+		if piece, err = r.backlog.next(*scratch); err != nil || piece == nil {
 			break
 		}
 		fromFile := &piece[0] == &(*scratch)[0]
-		err = c.writePiece(piece, f)
-		b.taken(len(piece), fromFile)
+		err = r.client.writeOnce(piece)
+		r.backlog.taken(len(piece), fromFile)
 	}
 	if err != nil {
-		b.giveUp()
-		ex.Interrupt()
+		r.backlog.giveUp()
+		r.ex.Interrupt()
 	}
-	written <- err
-}
-
-func (c *clientConn) writePiece(piece []byte, f framing) error {
-	if f != framedChunked {
-		return c.writeOnce(piece)
-	}
-	var space [chunkSpace]byte
-	size := append(strconv.AppendUint(space[:0], uint64(len(piece)), 16), "\r\n"...)
-	return c.writeAll(net.Buffers{size, piece, []byte("\r\n")})
+	r.written <- err
 }

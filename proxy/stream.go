@@ -237,11 +237,10 @@ func (c *clientConn) relayStream(ex *lanes.Exchange, res *upstream.Response, up 
 	if err := c.writeOnce(c.answerHead((*buffer)[:0], res, f, keep)); err != nil {
 		return false, err
 	}
-	piece := (*buffer)[:readPieceBytes]
 	for {
-		n, readErr := ex.Read(piece)
-		if n > 0 {
-			if err := c.writePiece(piece[:n], f); err != nil {
+		piece, readErr := readFramed(ex, (*buffer)[:readPieceBytes], f)
+		if len(piece) > 0 {
+			if err := c.writeOnce(piece); err != nil {
 				return false, err
 			}
 		}

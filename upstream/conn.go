@@ -43,6 +43,9 @@ type Conn struct {
 	served   int  // exchanges finished
 	usedAt   time.Time
 
+	both   [2][]byte   // a small request's head and body, while they are written
+	pieces net.Buffers // of them
+
 	sending chan error // the writer of a large request; nil when none
 	source  Source     // what it sends from; nil: memory
 }
@@ -157,8 +160,10 @@ func (c *Conn) Send(head, body []byte, source Source) error {
 		m, err = c.nc.Write(head)
 		n = int64(m)
 	} else {
-		both := net.Buffers{head, body}
-		n, err = both.WriteTo(c.nc)
+		c.both = [2][]byte{head, body}
+		c.pieces = c.both[:]
+		n, err = c.pieces.WriteTo(c.nc)
+		c.both = [2][]byte{}
 	}
 	if err != nil && n == 0 {
 		return &Error{Target: c.target.String(), Kind: ErrClosed, Cause: err}

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
 	"net"
-	"net/http"
-	"net/http/pprof"
 	"net/netip"
 	"slices"
 	"strings"
@@ -167,42 +164,3 @@ func (h *holdfast) reloadAnswer(*proxy.Asked) proxy.Respond {
 	}
 	return jsonAnswer(200, append(body, '\n'))
 }
-
-// profileAnswer runs a handler of net/http/pprof.
-func profileAnswer(asked *proxy.Asked) proxy.Respond {
-	request, err := http.NewRequest(asked.Method, asked.Path+"?"+asked.Query, nil)
-	if err != nil {
-		return proxy.Refuse("bad_request", err.Error())
-	}
-	out := &recorded{header: make(http.Header), status: 200}
-	switch strings.TrimPrefix(asked.Path, "/debug/pprof/") {
-	case "cmdline":
-		pprof.Cmdline(out, request)
-	case "profile":
-		pprof.Profile(out, request)
-	case "symbol":
-		pprof.Symbol(out, request)
-	case "trace":
-		pprof.Trace(out, request)
-	default:
-		pprof.Index(out, request)
-	}
-	respond := proxy.Respond{Status: out.status, Body: out.body.Bytes()}
-	for name, values := range out.header {
-		if name != "Content-Length" {
-			respond.Fields = append(respond.Fields, name, values[0])
-		}
-	}
-	return respond
-}
-
-// recorded is an answer of net/http kept in memory.
-type recorded struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (r *recorded) Header() http.Header         { return r.header }
-func (r *recorded) WriteHeader(status int)      { r.status = status }
-func (r *recorded) Write(p []byte) (int, error) { return r.body.Write(p) }

@@ -137,6 +137,16 @@ func HasPrefixFold(b []byte, lower string) bool {
 	return len(b) >= len(lower) && EqualFold(b[:len(lower)], lower)
 }
 
+// ContainsFold reports whether lower is in b, in any case.
+func ContainsFold(b []byte, lower string) bool {
+	for i := range len(b) - len(lower) + 1 {
+		if HasPrefixFold(b[i:], lower) {
+			return true
+		}
+	}
+	return false
+}
+
 // NextElement cuts the first element off a comma-separated list
 // (RFC 9110 §5.6.1) and returns it without white space around it. An empty
 // list has no element; between and beside commas elements may be empty.

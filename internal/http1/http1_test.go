@@ -67,6 +67,21 @@ func TestParseField_ReadsALineAsRFC9112HasIt(t *testing.T) {
 	}
 }
 
+func TestContainsFold_FindsItAnywhereInAnyCase(t *testing.T) {
+	for _, c := range []struct {
+		b, lower string
+		want     bool
+	}{
+		{"text/html, Text/Event-Stream;q=0.5", "text/event-stream", true}, {"text/event-stream", "text/event-stream", true},
+		{"text/event-strea", "text/event-stream", false}, {"", "a", false}, {"bA", "a", true}, {"b", "", true},
+		{"tetext/event-stream", "text/event-stream", true},
+	} {
+		if got := ContainsFold([]byte(c.b), c.lower); got != c.want {
+			t.Errorf("ContainsFold(%q, %q) is %v", c.b, c.lower, got)
+		}
+	}
+}
+
 func TestEqualFold_FoldsASCIILettersOnly(t *testing.T) {
 	for _, c := range []struct {
 		b, lower string
