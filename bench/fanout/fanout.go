@@ -58,7 +58,7 @@ var (
 func Cases() []Case {
 	return []Case{
 		{Name: "5000", Title: "One event at a time to 5,000 event streams on one channel.", Holds: 5000, Channels: 1,
-			Columns: []table.Column{perDelivery, perEvent, publishing, p50, p99}, Drawn: "cpu_us_delivery", play: playFanout},
+			Columns: []table.Column{perDelivery, perEvent, publishing, p50, p99, lost}, Drawn: "cpu_us_delivery", play: playFanout},
 		{Name: "beside-5000", Title: "An event to one client while events go out to 5,000 others: the one's latency.", Holds: 5000, Channels: 1, Single: true,
 			Columns: []table.Column{
 				{Key: "alone_p50_ms", Heading: "quiet, p50 ms", Decimals: 2},

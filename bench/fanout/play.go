@@ -59,35 +59,37 @@ func playFanout(ctx context.Context, s *session) (map[string]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen, used, err := s.oneAtATime(ctx, "all", everybody, s.bench.Scaled(200, 3), s.of.Holds)
+	seen, lost, used, err := s.oneAtATime(ctx, "all", everybody, s.bench.Scaled(200, 3), s.of.Holds)
 	if err != nil {
 		return nil, err
 	}
 	return map[string]float64{
-		"cpu_us_delivery": micros(used, seen.Deliveries), "cpu_us_event": micros(used, seen.Deliveries/s.of.Holds), "publish_us": publish,
-		"p50_ms": millis(seen.P50), "p99_ms": millis(seen.P99),
+		"cpu_us_delivery": micros(used, seen.Deliveries), "cpu_us_event": float64(s.of.Holds) * micros(used, seen.Deliveries), "publish_us": publish,
+		"p50_ms": millis(seen.P50), "p99_ms": millis(seen.P99), "lost_percent": lost,
 	}, nil
 }
 
 // oneAtATime publishes events to one channel, each when the last one has reached
 // all who are there; fewer of them where that takes long.
-func (s *session) oneAtATime(ctx context.Context, group string, channel, events, holds int) (seen crowd.Seen, used time.Duration, err error) {
+func (s *session) oneAtATime(ctx context.Context, group string, channel, events, holds int) (seen crowd.Seen, lost float64, used time.Duration, err error) {
 	if err := s.clients.Arm(group); err != nil {
-		return seen, 0, err
+		return seen, 0, 0, err
 	}
+	published := 0
 	used, err = s.cost(func() error {
 		began := time.Now()
 		for n := 0; n < events && !enough(n, began); n++ {
 			if err := s.server.Publish(ctx, channel, crowd.Stamp(eventBytes)); err != nil {
 				return err
 			}
-			if seen, err = s.clients.Wait(group, (n+1)*holds, comeWithin); err != nil {
+			if seen, err = s.come(group, seen, holds); err != nil {
 				return err
 			}
+			published += holds
 		}
 		return nil
 	})
-	return seen, used, err
+	return seen, lostPercent(published, seen.Deliveries), used, err
 }
 
 // playSingle is an event to one client, among many others.
@@ -96,7 +98,7 @@ func playSingle(ctx context.Context, s *session) (map[string]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen, used, err := s.oneAtATime(ctx, "one", alone, s.bench.Scaled(5000, 20), 1)
+	seen, _, used, err := s.oneAtATime(ctx, "one", alone, s.bench.Scaled(5000, 20), 1)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +112,7 @@ func playSingle(ctx context.Context, s *session) (map[string]float64, error) {
 // to one client that is at a channel of its own.
 func playBeside(ctx context.Context, s *session) (map[string]float64, error) {
 	events := s.bench.Scaled(100, 5)
-	quiet, _, err := s.oneAtATime(ctx, "one", alone, events, 1)
+	quiet, _, _, err := s.oneAtATime(ctx, "one", alone, events, 1)
 	if err != nil {
 		return nil, err
 	}

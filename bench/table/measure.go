@@ -12,12 +12,15 @@ import (
 // holdfast is what the names of its rows begin with.
 const holdfast = "holdfast"
 
+// turnsAgain is how often a peer's turn is taken again.
+const turnsAgain = 3
+
 // Turn measures one row once.
 type Turn func(ctx context.Context, row string) (map[string]float64, error)
 
 // Measure gives every wanted row its turn in each round, A B A B, so that a
 // machine that gets slower gets slower for all. A peer whose turn fails has it
-// once more, which a note tells; then, and Holdfast at once, its row has failed and
+// again, three times at most, which notes tell; then, and Holdfast at once, its row has failed and
 // has no further turn. The error is the caller's leaving.
 func (t *Table) Measure(ctx context.Context, bench *peer.Bench, rounds int, rows []string, turn Turn) error {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(name string) bool { return !bench.Wants(name) })
@@ -36,9 +39,9 @@ func (t *Table) Measure(ctx context.Context, bench *peer.Bench, rounds int, rows
 				return err
 			}
 			values, err := turn(ctx, name)
-			if err != nil && ctx.Err() == nil && !strings.HasPrefix(name, holdfast) {
+			for again := 0; err != nil && again < turnsAgain && ctx.Err() == nil && !strings.HasPrefix(name, holdfast); again++ {
 				bench.Logf("%s: once more: %v", name, err)
-				t.Notes = append(t.Notes, fmt.Sprintf("%s had its turn of round %d twice: %v.", name, n+1, err))
+				t.Notes = append(t.Notes, fmt.Sprintf("%s had its turn of round %d once more: %v.", name, n+1, err))
 				values, err = turn(ctx, name)
 			}
 			if ctx.Err() != nil {

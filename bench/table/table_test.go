@@ -140,7 +140,7 @@ func TestReplace_ChangesItsRegionAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestMeasure_EachRowHasItsTurnAPeerTwiceAndHoldfastOnce(t *testing.T) {
+func TestMeasure_EachRowHasItsTurnAPeerUpToFourTimesAndHoldfastOnce(t *testing.T) {
 	bench, err := peer.New(io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ func TestMeasure_EachRowHasItsTurnAPeerTwiceAndHoldfastOnce(t *testing.T) {
 	defer bench.Close()
 	bench.Only = []string{"a", "b", "holdfast-x", "c"}
 	of, turns := &Table{}, ""
-	fails := []int{5, 11, 12, 13} // by the number of the turn, from 0
+	fails := []int{5, 11, 12, 13, 14, 15} // by the number of the turn, from 0
 	err = of.Measure(t.Context(), bench, 3, []string{"a", "b", "left-out", "holdfast-x", "c"}, func(_ context.Context, row string) (map[string]float64, error) {
 		number := len(turns)
 		turns += row[:1]
@@ -157,7 +157,7 @@ func TestMeasure_EachRowHasItsTurnAPeerTwiceAndHoldfastOnce(t *testing.T) {
 		}
 		return map[string]float64{"n": float64(number)}, nil
 	})
-	if want := "abhc" + "abbhc" + "abhcc"; err != nil || turns != want {
+	if want := "abhc" + "abbhc" + "abhcccc"; err != nil || turns != want {
 		t.Fatalf("%v, turns %q, want %q", err, turns, want)
 	}
 	for name, want := range map[string]string{"a": "", "b": "", "holdfast-x": "it ended", "c": "it ended"} {
@@ -165,7 +165,7 @@ func TestMeasure_EachRowHasItsTurnAPeerTwiceAndHoldfastOnce(t *testing.T) {
 			t.Errorf("%s: failure %q, %d rounds", name, got, len(of.Row(name).Rounds))
 		}
 	}
-	want := []string{"b had its turn of round 2 twice: it ended.", "c had its turn of round 3 twice: it ended."}
+	want := append([]string{"b had its turn of round 2 once more: it ended."}, slices.Repeat([]string{"c had its turn of round 3 once more: it ended."}, 3)...)
 	if !slices.Equal(of.Notes, want) {
 		t.Errorf("notes %q, want %q", of.Notes, want)
 	}

@@ -30,12 +30,12 @@ var benchRules = []rule{
 	{
 		name: "bench-holdfast-has-a-second-turn",
 		file: "bench/table/measure.go", find: " && !strings.HasPrefix(name, holdfast)", replace: " && !strings.HasPrefix(name, holdfast+\"-never\")",
-		pkg: "bench/table", run: "^TestMeasure_EachRowHasItsTurnAPeerTwiceAndHoldfastOnce$",
+		pkg: "bench/table", run: "^TestMeasure_EachRowHasItsTurnAPeerUpToFourTimesAndHoldfastOnce$",
 	},
 	{
 		name: "bench-second-turn-untold",
 		file: "bench/table/measure.go", find: "t.Notes = append(t.Notes,", replace: "_ = append(t.Notes,",
-		pkg: "bench/table", run: "^TestMeasure_EachRowHasItsTurnAPeerTwiceAndHoldfastOnce$",
+		pkg: "bench/table", run: "^TestMeasure_EachRowHasItsTurnAPeerUpToFourTimesAndHoldfastOnce$",
 	},
 	{
 		name: "bench-page-beyond-its-region",
