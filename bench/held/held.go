@@ -45,7 +45,7 @@ func Cases() []Case {
 		{Name: "sse-15000", Title: "15,000 event streams on one channel, no heartbeat.", Holds: 15000, Idle: idleLength, Rows: all},
 		{Name: "ws-5000", Title: "5,000 WebSockets on one channel, no heartbeat.", Holds: 5000, Socket: true, Idle: idleLength, Rows: all},
 		// Over several heartbeats, so that where in their period the span begins does not count.
-		{Name: "sse-5000-heartbeat", Title: "5,000 event streams on one channel, a heartbeat every 15 s.", Holds: 5000, Heartbeat: 15, Idle: 45 * time.Second, Rows: beating},
+		{Name: "sse-5000-heartbeat", Title: "5,000 event streams on one channel, a heartbeat every 15 s.", Holds: 5000, Heartbeat: 15, Idle: 30 * time.Second, Rows: beating},
 	}
 }
 
