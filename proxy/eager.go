@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"syscall"
+	"time"
 )
 
 // eager writes to a client what the kernel takes without waiting.
@@ -37,6 +38,10 @@ func (e *eager) write(p []byte) (n int, err error) {
 	n = len(p) - len(e.left)
 	e.left = nil
 	e.client.record.bytes += int64(n)
+	if isTimeout(err) && !e.client.cutOff.Load() && !e.client.streamLeft.Load() {
+		e.client.writeBy = time.Time{} // it passed just now: who waits sets another
+		err = nil
+	}
 	if err != nil || e.err != nil {
 		return n, errLeft
 	}

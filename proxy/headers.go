@@ -166,7 +166,7 @@ func (c *clientConn) requestHead(dst []byte, bodyLength int64, keepAlive bool) [
 	dst = c.appendForwarded(dst)
 	dst = append(append(append(dst, "X-Request-ID: "...), c.requestID...), "\r\nX-Request-Start: t="...)
 	began := c.record.started
-	if c.req.hasBody() { // which was waited for
+	if c.req.hasBody() || c.last != nil { // which was waited for, as the first answer was
 		began = time.Now()
 	}
 	dst = strconv.AppendInt(dst, began.UnixMicro(), 10)

@@ -91,9 +91,7 @@ func (b *backlog) spool(p []byte, caughtUp bool) bool {
 	}
 	if caughtUp && b.file.size > 0 {
 		// What was written has been read: the room is used again.
-		if b.file.clear() != nil {
-			return false
-		}
+		b.file.clear()
 		b.mu.Lock()
 		b.written, b.read = 0, 0
 		b.mu.Unlock()
@@ -188,9 +186,10 @@ func (b *backlog) close() {
 func (c *clientConn) relayRest(ex *lanes.Exchange, out []byte, f framing, keep bool) (bool, error) {
 	r := &rest{client: c, ex: ex, framing: f, backlog: newBacklog(c.server), eager: newEager(c)}
 	defer r.backlog.close()
+	defer r.backlog.end() // or its writer would wait for ever, if this goroutine panicked
 	readErr := r.pass(out)
 	ex.Close() // what is unfinished is abandoned now, not when the client has taken its part
-	if r.finish(readErr) != nil || errors.Is(readErr, errLeft) || errors.Is(readErr, upstream.ErrInterrupted) {
+	if r.finish() != nil || errors.Is(readErr, errLeft) || errors.Is(readErr, upstream.ErrInterrupted) {
 		return false, errLeft
 	}
 	if readErr != io.EOF {
@@ -221,6 +220,9 @@ func (r *rest) pass(out []byte) error {
 	defer outPool.Put(scratch)
 	for {
 		piece, err := readFramed(r.ex, *scratch, r.framing)
+		if err == io.EOF && r.framing == framedChunked {
+			piece = append(piece, lastChunk...)
+		}
 		if len(piece) > 0 {
 			if err := r.send(piece); err != nil {
 				return err
@@ -255,15 +257,12 @@ func (r *rest) send(p []byte) error {
 }
 
 // finish waits until the client has taken everything, or takes no more.
-func (r *rest) finish(readErr error) (err error) {
-	if readErr == io.EOF && r.framing == framedChunked {
-		err = r.send([]byte(lastChunk))
-	}
+func (r *rest) finish() error {
 	r.backlog.end()
-	if r.written != nil {
-		err = errors.Join(err, <-r.written)
+	if r.written == nil {
+		return nil
 	}
-	return err
+	return <-r.written
 }
 
 // writeBacklog writes what is kept until the backlog has ended or the client

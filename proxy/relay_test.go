@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http/httputil"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -157,6 +159,71 @@ func TestRelay_BeyondTheMemoryAnAnswerIsReadAtItsClientsPace(t *testing.T) {
 	until(t, "the slot is free", func() bool { return p.lane.Snapshot().InUse == 0 })
 	c.say(t, get("/next"))
 	c.wantAnswer(t, "GET", 200, "/next")
+}
+
+// A client that stops reading and goes on: what comes while something waits for
+// it goes behind that, and what comes later goes to it at once.
+func TestRelay_WhatGoesAtOnceGoesBehindWhatWaited(t *testing.T) {
+	t.Parallel()
+	const large, small, pieces = 8 << 20, 40_000, 50
+	answer := pattern(large + pieces*small)
+	for name, framing := range map[string]struct {
+		field string
+		piece func(conn net.Conn, p []byte)
+		body  func(r io.Reader) io.Reader
+	}{
+		"Length": {fmt.Sprintf("Content-Length: %d", len(answer)), func(conn net.Conn, p []byte) { conn.Write(p) }, func(r io.Reader) io.Reader { return r }},
+		"Chunked": {"Transfer-Encoding: chunked", func(conn net.Conn, p []byte) { fmt.Fprintf(conn, "%x\r\n%s\r\n", len(p), p) },
+			httputil.NewChunkedReader},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			next := make(chan struct{})
+			up := newScriptedUpstream(t, func(conn net.Conn, _ recordedRequest) bool {
+				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\n%s\r\n\r\n", framing.field)
+				framing.piece(conn, answer[:large])
+				for rest := answer[large:]; len(rest) > 0; rest = rest[small:] {
+					if _, more := <-next; !more {
+						return false
+					}
+					framing.piece(conn, rest[:small])
+				}
+				if name == "Chunked" {
+					io.WriteString(conn, "0\r\n\r\n")
+				}
+				return true
+			})
+			t.Cleanup(sync.OnceFunc(func() { close(next) }))
+			lane := startLane(t, up.Addr(), lanes.Config{Name: "web", Slots: 1})
+			server, addr := startDrainable(t, proxy.Config{SpoolDir: t.TempDir(), SpoolBytes: 64 << 20}, []proxy.Route{{Match: "/", Lane: lane}})
+			c := say(t, addr, get("/large"))
+			c.conn.SetDeadline(time.Now().Add(patience))
+			until(t, "something waits for the client", func() bool { n, _ := server.Spool(); return n > 0 })
+			c.readUntil(t, func() bool { return true })
+			body, got := framing.body(c.reader), make([]byte, large)
+			if _, err := io.ReadFull(body, got); err != nil {
+				t.Fatal(err)
+			}
+			for range pieces {
+				next <- struct{}{}
+				piece := make([]byte, small)
+				if _, err := io.ReadFull(body, piece); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, piece...)
+			}
+			if !bytes.Equal(got, answer) {
+				t.Errorf("the bytes come in another order than the app's")
+			}
+			if n, err := body.Read(make([]byte, 1)); name == "Chunked" && (n > 0 || err != io.EOF) {
+				t.Errorf("%d bytes more, %v; want the end", n, err)
+			}
+			until(t, "everything is given back", func() bool {
+				n, _ := server.Spool()
+				return n == 0 && server.Memory() == 0 && lane.Snapshot().InUse == 0
+			})
+		})
+	}
 }
 
 // The memory of an answer that its client did not take is there for others.

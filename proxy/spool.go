@@ -98,11 +98,12 @@ func (f *spooled) append(p []byte) error {
 	return nil
 }
 
-// clear gives the file's room back; nobody reads it any more.
-func (f *spooled) clear() error {
+// clear gives the file's room back; nobody reads it any more. Where the disk does
+// not take it back, it is written over.
+func (f *spooled) clear() {
 	f.spool.give(f.size)
 	f.size = 0
-	return f.file.Truncate(0)
+	f.file.Truncate(0)
 }
 
 // sendTo writes the whole file, by sendfile where the system has it.

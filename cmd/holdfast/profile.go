@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"net/http/pprof"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -44,22 +46,35 @@ func profileAnswer(asked *proxy.Asked) proxy.Respond {
 // waits is held by who has the runtime note what is waited for.
 var waits sync.Mutex
 
-// profileWaits is the profile of the next seconds (default 10): what waits for
-// locks, or for anything, is noted only while somebody asks, since that costs.
-// debug=1, which goes with no seconds, gives what earlier profiles have noted.
+const (
+	waitsSeconds     = 10 // of a profile, unless seconds= says otherwise
+	waitsSecondsMost = 60
+)
+
+// profileWaits is the profile of the next seconds: what waits for locks, or for
+// anything, is noted only while somebody asks, since that costs. debug=1, which
+// goes with no seconds, gives what earlier profiles have noted.
 func profileWaits(out http.ResponseWriter, request *http.Request) {
 	query := request.URL.Query()
-	if query.Get("debug") == "" && query.Get("seconds") == "" {
-		query.Set("seconds", "10")
+	if seconds := query.Get("seconds"); seconds != "" {
+		if n, err := strconv.Atoi(seconds); err != nil || n < 1 || n > waitsSecondsMost {
+			http.Error(out, fmt.Sprintf("seconds=%s is not a number from 1 to %d", seconds, waitsSecondsMost), http.StatusBadRequest)
+			return
+		}
+	} else if debug := query.Get("debug"); debug == "" || debug == "0" {
+		query.Set("seconds", strconv.Itoa(waitsSeconds))
 		request.URL.RawQuery = query.Encode()
 	}
-	waits.Lock()
+	if !waits.TryLock() {
+		http.Error(out, "another profile of waits is being taken; ask again when it is done", http.StatusConflict)
+		return
+	}
 	defer waits.Unlock()
 	runtime.SetMutexProfileFraction(10)
+	defer runtime.SetMutexProfileFraction(0)
 	runtime.SetBlockProfileRate(10_000) // ns: shorter waits are noted now and then
+	defer runtime.SetBlockProfileRate(0)
 	pprof.Index(out, request)
-	runtime.SetBlockProfileRate(0)
-	runtime.SetMutexProfileFraction(0)
 }
 
 // recorded is an answer of net/http kept in memory.

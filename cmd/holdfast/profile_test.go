@@ -30,6 +30,11 @@ func TestProfile_WaitsAreNotedWhileTheyAreAskedForAndNoLonger(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() { close(ended); running.Wait() })
+	for _, seconds := range []string{"0", "61", "x", "-1"} {
+		if answer := profileAnswer(&proxy.Asked{Method: "GET", Path: "/debug/pprof/block", Query: "seconds=" + seconds}); answer.Status != 400 {
+			t.Errorf("seconds=%s is %d", seconds, answer.Status)
+		}
+	}
 	for _, name := range []string{"mutex", "block"} {
 		answer := profileAnswer(&proxy.Asked{Method: "GET", Path: "/debug/pprof/" + name, Query: "seconds=1"})
 		if answer.Status != 200 {

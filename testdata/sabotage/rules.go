@@ -484,6 +484,33 @@ var rules = []rule{
 		pkg: "proxy", run: "^TestSpool_WhatComesLaterGoesBehindIt$",
 	},
 	{
+		name: "written-at-once-before-what-waits",
+		file: "proxy/relay.go", find: "if r.written == nil || r.backlog.rests() {", replace: "if true {",
+		pkg: "proxy", run: "^(TestRelay_WhatGoesAtOnceGoesBehindWhatWaited|TestSpool_WhatComesLaterGoesBehindIt)$",
+		timeout: 60 * time.Second, timeoutBites: true,
+	},
+	{
+		name: "last-chunk-left-out",
+		file: "proxy/relay.go", find: "if err == io.EOF && r.framing == framedChunked {", replace: "if false {",
+		pkg: "proxy", run: "^TestRelay_WhatGoesAtOnceGoesBehindWhatWaited$/^Chunked$",
+		timeout: 60 * time.Second, timeoutBites: true,
+	},
+	{
+		name: "request-allocates-more",
+		file: "upstream/conn.go", find: "c.pieces = c.both[:]", replace: "c.pieces = net.Buffers{head, body}",
+		pkg: "proxy", run: "^TestAllocations_EachKindOfRequestStaysWithinItsBudget$",
+	},
+	{
+		name: "waits-not-noted",
+		file: "cmd/holdfast/profile.go", find: "\truntime.SetBlockProfileRate(10_000) // ns: shorter waits are noted now and then\n", replace: "",
+		pkg: "cmd/holdfast", run: "^TestProfile_WaitsAreNotedWhileTheyAreAskedForAndNoLonger$",
+	},
+	{
+		name: "waits-noted-for-ever",
+		file: "cmd/holdfast/profile.go", find: "\tdefer runtime.SetMutexProfileFraction(0)\n", replace: "",
+		pkg: "cmd/holdfast", run: "^TestProfile_WaitsAreNotedWhileTheyAreAskedForAndNoLonger$",
+	},
+	{
 		name: "full-spool-cuts",
 		file: "proxy/relay.go", find: "b.server.tellSpool()\n\t\tb.change.Wait()", replace: "b.gone = true",
 		pkg: "proxy", run: "^TestSpool_FullIsSlowerAndNothingElse$",
