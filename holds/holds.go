@@ -149,6 +149,8 @@ type Holds struct {
 	node   *node // nil: there is no bus
 	next   atomic.Uint64
 
+	leftovers leftovers
+
 	stopping sync.RWMutex // read: a hold is opened; written: none will be
 	stopped  bool
 	running  sync.WaitGroup
@@ -160,6 +162,7 @@ func New(cfg Config, log *zap.Logger) (*Holds, error) {
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.links.spread = linkSpread
 	h.Configure(cfg)
+	h.leftovers.give = giveBack
 	h.hub = newHub(h.limits.Load().Journal, rand.Int64N(idStep), time.Now)
 	for i := range h.loops {
 		l := newLoop(h.hub, i, &h.home)
@@ -310,6 +313,7 @@ func (h *Holds) Open(conn net.Conn, spec Spec) error {
 		o.from, o.last = last, last
 	}
 	h.hub.join(hd, l, spec.Channels, o)
+	h.leftovers.add()
 	return nil
 }
 

@@ -501,6 +501,16 @@ var rules = []rule{
 		pkg: "proxy", run: "^TestAllocations_EachKindOfRequestStaysWithinItsBudget$",
 	},
 	{
+		name: "leftovers-in-the-midst-of-a-burst",
+		file: "holds/leftovers.go", find: "now != opened {", replace: "now < opened {",
+		pkg: "holds", run: "^TestLeftovers_GoBackOnceManyHoldsWereOpenedAndNoMoreAre$",
+	},
+	{
+		name: "leftovers-once-and-never-again",
+		file: "holds/leftovers.go", find: "\t\tl.due.Store(false)\n", replace: "",
+		pkg: "holds", run: "^TestLeftovers_GoBackOnceManyHoldsWereOpenedAndNoMoreAre$",
+	},
+	{
 		name: "waits-not-noted",
 		file: "cmd/holdfast/profile.go", find: "\truntime.SetBlockProfileRate(10_000) // ns: shorter waits are noted now and then\n", replace: "",
 		pkg: "cmd/holdfast", run: "^TestProfile_WaitsAreNotedWhileTheyAreAskedForAndNoLonger$",
