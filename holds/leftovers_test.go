@@ -1,6 +1,7 @@
 package holds
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,8 +9,8 @@ import (
 
 func TestLeftovers_GoBackOnceManyHoldsWereOpenedAndNoMoreAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		given := 0
-		l := leftovers{give: func() { given++ }}
+		var given atomic.Int32
+		l := leftovers{give: func() { given.Add(1) }}
 		open := func(n int, then time.Duration) {
 			for range n {
 				l.add()
@@ -29,8 +30,8 @@ func TestLeftovers_GoBackOnceManyHoldsWereOpenedAndNoMoreAre(t *testing.T) {
 			{leftoversOf - 1, time.Hour, 1}, // counted anew, and once
 			{5 * leftoversOf, 2*leftoversCalm + time.Millisecond, 2},
 		} {
-			if open(c.open, c.then); given != c.want {
-				t.Fatalf("%d opened, then %v: memory went back %d times, want %d", c.open, c.then, given, c.want)
+			if open(c.open, c.then); int(given.Load()) != c.want {
+				t.Fatalf("%d opened, then %v: memory went back %d times, want %d", c.open, c.then, given.Load(), c.want)
 			}
 		}
 	})

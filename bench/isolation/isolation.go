@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	defaultRounds  = 3
+	defaultRounds  = 5
 	defaultSeconds = 6
 	unloadedLength = 2 * time.Second
 

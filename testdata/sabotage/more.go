@@ -24,13 +24,13 @@ var moreRules = []rule{
 	// ---- Slots and holds (H1), and when a slot is free.
 	{
 		name: "slot-kept-by-a-hold",
-		file: exchange, find: "\tex.requestDone()\n\tex.slot.Release()\n}\n\n// requestDone", replace: "\tex.requestDone()\n}\n\n// requestDone",
+		file: exchange, find: "\tex.requestDone()\n\tex.slot.releaseAt(ended)\n}\n\n// requestDone", replace: "\tex.requestDone()\n\t_ = ended\n}\n\n// requestDone",
 		pkg: "proxy", run: "^TestHold_ASlotServesOthersWhileItsClientIsHeld$",
 		timeout: 45 * time.Second, timeoutBites: true,
 	},
 	{
 		name: "slot-kept-behind-the-last-byte",
-		file: exchange, find: "\tex.requestDone()\n\tex.slot.Release()\n}\n\n// requestDone", replace: "\tex.requestDone()\n}\n\n// requestDone",
+		file: exchange, find: "\tex.requestDone()\n\tex.slot.releaseAt(ended)\n}\n\n// requestDone", replace: "\tex.requestDone()\n\t_ = ended\n}\n\n// requestDone",
 		pkg: "lanes", run: "^TestExchange_TheSlotIsFreeAtTheLastByte$",
 		timeout: 30 * time.Second, timeoutBites: true,
 	},
